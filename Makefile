@@ -26,7 +26,7 @@ LINK           = $(CC) $(OUR_LDFLAGS)
 
 # For machines that have a GPU but none of the packages.
 PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas \
-                 -lglpk -lcolamd -lamd -lsuitesparseconfig -lltdl -lgmp -lz -Wl,-Bdynamic -ldl -lpthread -lm
+                 -lglpk -lcolamd -lamd -lsuitesparseconfig -lltdl -lgmp -lnettle -lz -Wl,-Bdynamic -ldl -lpthread -lm
 
 # OpenBLAS is loaded by who multiplies (kernels/ref/cpu_blas.h).
 PACKAGES := gcc make pkg-config $(shell awk -F'|' '/^(program|tests)[|]/ { print $$8 }' .ci/libraries.txt) \
@@ -177,8 +177,8 @@ $(BUILD)/libunmask_mpi.so: experiments/run/ranks/link_mpi.c experiments/run/rank
 	$(say) MPI $@
 	$(Q)$(MPICC) -I. $(CSTD) $(WARN) $(WERROR) -O2 -shared -fPIC -o $@ $<
 
-# One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson
-# and inih are linked statically.
+# One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson,
+# inih and Nettle are linked statically.
 portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
 $(BUILD)/portable/unmask: $(BUILD)/experiments/command/main.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
 	@mkdir -p $(@D)

@@ -115,6 +115,7 @@ struct run_facts {
     struct warnings warnings;
 
     const char *config;            /* the resolved configuration, as an INI text */
+    const struct json_t *policies; /* {KIND: {name, file, changed}}; NULL: not said */
     const struct json_t *identity; /* analysis/identity.h; NULL: not known, and left out */
     const struct json_t *bound;    /* what no scheduler can beat; NULL: not asked for, left out */
 };

@@ -23,7 +23,7 @@ json_t *identity_json(const char *config, const struct inputs *inputs) {
     char digest[SHA256_HEX_CHARS];
     bool is_known = true;
     json_t *files = json_array();
-    sha256_init(&sha);
+    sha256_begin(&sha);
     add_text(&sha, "unmask run identity 1");
     add_text(&sha, build.version);
     add_text(&sha, build.sources);

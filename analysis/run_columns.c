@@ -72,6 +72,14 @@ static json_t *answers(const struct result *r) {
                                           : json_null();
 }
 
+static bool knows_policies(const struct result *r) {
+    return r->facts->policies != NULL;
+}
+
+static json_t *policies(const struct result *r) {
+    return json_deep_copy((json_t *)(uintptr_t)r->facts->policies);
+}
+
 static const struct column recorded[] = {
     {"run", "run", "", "number of the run in its database", ELSEWHERE},
     {"rate", "rate", "requests/s",
@@ -83,6 +91,12 @@ static const struct column recorded[] = {
 
 static const struct column ran[] = {
     {"system", NO_AXIS, "what served the requests", FACT(system)},
+    {"policies", NO_AXIS, "its scheduler, cache, decoder and router",
+     "Of `scheduler`, `cache`, `decoder` and `router` each: `name`, its own; `file` of a plug-in; "
+     "`changed`, the parameters whose values are not "
+     "the initial ones. Plots and tables call a plug-in by its name, with its file where two have "
+     "one name.",
+     OBJECT_BY(policies), .is_there = knows_policies},
     {"model", NO_AXIS, "what it served", FACT(model)},
     {"gpu", NO_AXIS, "the GPU of the system", FACT(gpu)},
     {"profile", NO_AXIS, "where the prices of operators come from",
@@ -189,19 +203,47 @@ static json_t *slo(const struct result *r) {
                      slo_bound(slo->tpot_ns));
 }
 
+static bool has_tenants(const struct result *r) {
+    return r->summary->tenants.n > 1;
+}
+
+static double fairness(const struct result *r) {
+    return groups_fairness(&r->summary->tenants);
+}
+
+static json_t *tenants(const struct result *r) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->summary->tenants.n; i++) {
+        const struct group *group = &r->summary->tenants.items[i];
+        const struct result of = {.summary = group->summary, .group = group, .run = r->summary};
+        json_t *object = json_object();
+        if (columns_put(&of, OF_TENANT, object) != 0) {
+            json_decref(object);
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
 static const struct column requests[] = {
-    {"requests", "requests", "", "that arrived", SUMMARY(requests)},
-    {"completed", "completed requests", "", "that were served whole", SUMMARY(completed)},
-    {"rejected", "rejected requests", "", "that were not served", SUMMARY(rejected)},
-    {"rejected_by_reason", "rejected requests", "", "by reason", OBJECT_BY(rejected_by_reason)},
-    {"preemptions", "preemptions", "", "of running requests", SUMMARY(preemptions)},
+    {"requests", "requests", "", "that arrived", SUMMARY(requests), .of_tenants = true},
+    {"completed", "completed requests", "", "that were served whole", SUMMARY(completed),
+     .of_tenants = true},
+    {"rejected", "rejected requests", "", "that were not served", SUMMARY(rejected),
+     .of_tenants = true},
+    {"rejected_by_reason", "rejected requests", "", "by reason", OBJECT_BY(rejected_by_reason),
+     .of_tenants = true},
+    {"preemptions", "preemptions", "", "of running requests", SUMMARY(preemptions),
+     .of_tenants = true},
     {"makespan_s", "makespan", "s", "first arrival to last finish of a completed request",
      SUMMARY(makespan_s)},
     {"throughput_tok_s", "throughput", "tokens/s", "committed output positions over the makespan",
      "Of completed requests: work lost to preemption or interruption does not count.",
-     SUMMARY(throughput_tok_s)},
+     SUMMARY(throughput_tok_s), .of_tenants = true},
     {"throughput_req_s", "throughput", "requests/s", "completed requests over the makespan",
-     SUMMARY(throughput_req_s)},
+     SUMMARY(throughput_req_s), .of_tenants = true},
     {"offered.rate_req_s", "offered rate", "requests/s", "arrivals over the time of arrivals",
      "See [rates](json.md#rates).", DERIVED_BY(offered_rate)},
     {"offered.served_req_s", "served rate", "requests/s", "while requests arrived",
@@ -220,21 +262,48 @@ static const struct column requests[] = {
      OBJECT_BY(offered_state)},
     {"offered.asked_req_s", "rate asked for", "requests/s", "or the workload's own",
      DERIVED_BY(asked_rate), .is_there = knows_facts},
-    {"latency_s", "latency", "s", "finish less arrival", SUMMARY(latency)},
+    {"latency_s", "latency", "s", "finish less arrival", SUMMARY(latency), .of_tenants = true},
     {"ttft_s", "time to first token", "s", "end of the first block less arrival",
-     "A block reaches the user when it is whole, and no token of it before.", SUMMARY(ttfb)},
+     "A block reaches the user when it is whole, and no token of it before.", SUMMARY(ttfb),
+     .of_tenants = true},
     {"ttfb_s", "time to first block", "s", "the same as ttft_s", SUMMARY(ttfb)},
-    {"queue_s", "time in queue", "s", "admission less arrival", SUMMARY(queue)},
+    {"queue_s", "time in queue", "s", "admission less arrival", SUMMARY(queue), .of_tenants = true},
     {"tpot_s", "time per output token", "s", "of the answer, after the first block",
      "Finish less the end of the first block, over the answer's tokens after it; a request "
      "without any is left out.",
-     SUMMARY(tpot)},
+     SUMMARY(tpot), .of_tenants = true},
     {"goodput_req_s", "goodput", "requests/s", "requests within every objective, over makespan",
-     DERIVED_BY(goodput)},
+     DERIVED_BY(goodput), .of_tenants = true},
     {"attainment", "attainment", "share", "of all that arrived, requests within every objective",
-     "A request that was rejected missed it.", DERIVED_BY(attainment)},
+     "A request that was rejected missed it.", DERIVED_BY(attainment), .of_tenants = true},
     {"slo", NO_AXIS, "the bounds of the objective", "`latency_s`, `ttft_s`, `ttfb_s` and `tpot_s`.",
      OBJECT_BY(slo)},
+    {"fairness", "fairness", "", "Jain's index of the service of the tenants",
+     "Where there are several: from 1/n of n tenants to 1, by the query tokens of their steps.",
+     DERIVED_BY(fairness), .is_there = has_tenants},
+    {"tenants", NO_AXIS, "what each tenant met, where there are several",
+     "A list of objects with [the fields of a tenant](#a-tenant), by `tenant`; `plot --by tenant` "
+     "draws them. Not of more than 1024 tenants.",
+     OBJECT_BY(tenants), .is_there = has_tenants},
+    {NULL},
+};
+
+/* ---- a tenant ---- */
+
+static json_t *tenant(const struct result *r) {
+    return json_integer(r->group->key);
+}
+
+static double service_share(const struct result *r) {
+    return groups_share(r->summary, r->run);
+}
+
+static const struct column tenant_columns[] = {
+    {"tenant", NO_AXIS, "its number, by the trace", OBJECT_BY(tenant)},
+    {"service_tokens", "service", "tokens", "query tokens of all steps of its requests",
+     SUMMARY(service_tokens)},
+    {"service_share", "share of the service", "share", "of that of all tenants",
+     DERIVED_BY(service_share)},
     {NULL},
 };
 
@@ -533,11 +602,13 @@ const struct column_group column_groups[] = {
     {"Recorded runs", "Fields that plots have of runs in a database.", OF_PLOTS, recorded},
     {"What ran", "Fields of `run --json`, in its order, here and in the next sections.", OF_RUN,
      ran},
+    {"A tenant", "Of each object of `tenants`, besides fields of the run that hold for it.",
+     OF_TENANT, tenant_columns},
     {"Requests of a run", "Rates, times and service-level objectives.", OF_RUN_REQUESTS, requests},
-    {"Steps and tokens", "Forward passes, and what they ran and committed.", OF_RUN, steps},
-    {"Prompts and several GPUs", "Only of runs that were asked prompts, or have them.", OF_RUN,
-     ranks},
-    {"What it used", "Energy, memory and prices.", OF_RUN, resources},
+    {"Steps and tokens", "Forward passes, and what they ran and committed.", OF_RUN_RESULT, steps},
+    {"Prompts and several GPUs", "Only of runs that were asked prompts, or have them.",
+     OF_RUN_RESULT, ranks},
+    {"What it used", "Energy, memory and prices.", OF_RUN_RESULT, resources},
     {"A request", "Of each, in databases (table `requests`), in plots and on pages.", OF_REQUEST,
      request_columns},
     {"The course of a run", "In equal stretches of time, of plots and pages.", OF_PLOTS,

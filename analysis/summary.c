@@ -35,6 +35,7 @@ void summary_copy(const struct summary *from, struct summary *to) {
     series_copy(&to->came_s);
     series_copy(&to->admitted_s);
     series_copy(&to->left_s);
+    groups_copy(&from->tenants, &to->tenants);
 }
 
 void summary_fini(struct summary *summary) {
@@ -45,6 +46,7 @@ void summary_fini(struct summary *summary) {
     free(summary->came_s.values);
     free(summary->admitted_s.values);
     free(summary->left_s.values);
+    groups_fini(&summary->tenants);
     *summary = (struct summary){0};
 }
 
@@ -69,6 +71,9 @@ struct request_times request_times_of(const struct request_record *record) {
 static void add_stay(struct summary *summary, int64_t arrival_ns, double admitted_s,
                      double left_s) {
     double arrival_s = (double)arrival_ns / 1e9;
+    if (summary->is_of_group) {
+        return;
+    }
     series_push(&summary->came_s, arrival_s);
     series_push(&summary->admitted_s, fmin(fmax(admitted_s, arrival_s), left_s));
     series_push(&summary->left_s, left_s);
@@ -112,10 +117,9 @@ static void add_completed(struct summary *summary, const struct request_record *
     }
 }
 
-static int on_request(void *state, const struct request_record *record, struct err *err) {
-    struct summary *summary = state;
-    (void)err;
+static void add_request(struct summary *summary, const struct request_record *record) {
     summary->requests++;
+    summary->service_tokens += record->tokens_processed;
     summary->preemptions += record->preemptions;
     if (summary->first_arrival_ns < 0 || record->arrival_ns < summary->first_arrival_ns) {
         summary->first_arrival_ns = record->arrival_ns;
@@ -125,7 +129,7 @@ static int on_request(void *state, const struct request_record *record, struct e
     }
     if (record->state == REQUEST_DONE) {
         add_completed(summary, record);
-        return 0;
+        return;
     }
     ASSERT(record->reason < REJECT_REASON_COUNT);
     summary->rejected++;
@@ -135,6 +139,16 @@ static int on_request(void *state, const struct request_record *record, struct e
     } else if (record->reason == REJECT_SHUTDOWN) {
         add_stay(summary, record->arrival_ns, admission_s(record, (double)INFINITY),
                  (double)INFINITY);
+    }
+}
+
+static int on_request(void *state, const struct request_record *record, struct err *err) {
+    struct summary *summary = state, *of_tenant;
+    (void)err;
+    add_request(summary, record);
+    of_tenant = groups_of(&summary->tenants, record->tenant, &summary->slo);
+    if (of_tenant != NULL) {
+        add_request(of_tenant, record);
     }
     return 0;
 }
@@ -208,7 +222,10 @@ static const char *unspoken(const struct summary *s) {
 }
 
 void summary_finish(struct summary *summary) {
-    summary->offered = offered_to(summary);
+    if (!summary->is_of_group) {
+        summary->offered = offered_to(summary);
+    }
+    groups_finish(&summary->tenants, summary);
     summary->unspoken = unspoken(summary);
     summary->met_slo = summary->unspoken != NULL ? 0 : summary->met_slo;
     summary->latency = distribution_of(summary->latency_s.values, summary->latency_s.n);

@@ -1,14 +1,15 @@
 /* The summary of a run: what its requests and steps add up to.
  *
  * It is itself a sink, cheap enough to be always on: constant work per step, seven doubles kept per
- * finished request. Times are seconds from here on. What each number means stands with its column
- * (analysis/run_columns.c, docs/reference/fields.md). */
+ * finished request and four more by its tenant. Times are seconds from here on. What each number
+ * means stands with its column (analysis/run_columns.c, docs/reference/fields.md). */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
 #define UNMASK_ANALYSIS_SUMMARY_H
 
 #include <stdbool.h>
 
 #include "analysis/facts.h"
+#include "analysis/groups.h"
 #include "analysis/offered.h"
 #include "analysis/spread.h"
 #include "sim/serve/record.h"
@@ -32,8 +33,11 @@ enum { SUMMARY_MIXED = PHASE_COUNT, SUMMARY_PHASE_COUNT = PHASE_COUNT + 1 };
 
 struct summary {
     struct slo slo;
+    bool is_of_group; /* of one tenant's requests; rates offered are not asked of them */
 
     /* Written by the sink: requests. */
+    struct groups tenants;
+    uint64_t service_tokens; /* query tokens of all steps of all requests */
     uint64_t requests, completed, rejected, preemptions, met_slo;
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
     const char *const *own_reasons; /* what the scheduler calls its own; NULL: it names none */

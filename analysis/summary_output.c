@@ -75,6 +75,22 @@ static void print_rejections(const struct summary *s, FILE *out) {
     fputc('\n', out);
 }
 
+/* "scheduler knee, patience=5s; cache dual; ..." */
+static void print_policies(const json_t *policies, FILE *out) {
+    const char *kind, *separator = "policies     ";
+    json_t *policy;
+    json_object_foreach((json_t *)(uintptr_t)policies, kind, policy) {
+        const char *file = json_string_value(json_object_get(policy, "file"));
+        const char *changed = json_string_value(json_object_get(policy, "changed"));
+        fprintf(out, "%s%s %s%s%s%s%s%s", separator, kind,
+                json_string_value(json_object_get(policy, "name")), file != NULL ? " (" : "",
+                file != NULL ? file : "", file != NULL ? ")" : "", changed != NULL ? ", " : "",
+                changed != NULL ? changed : "");
+        separator = "; ";
+    }
+    fputs(policies != NULL ? "\n" : "", out);
+}
+
 static void print_identity(const struct run_facts *f, FILE *out) {
     fprintf(out, "%s, %s on %s (%s backend%s%s%s)\n", f->system, f->model, f->gpu, f->backend,
             f->device != NULL ? ", " : "", f->emulated ? "emulated on " : "",
@@ -89,6 +105,7 @@ static void print_identity(const struct run_facts *f, FILE *out) {
     if (f->incomplete != NULL) {
         fprintf(out, "incomplete   %s\n", f->incomplete);
     }
+    print_policies(f->policies, out);
     fprintf(out, "profile      %s: %s\n", f->profile, f->profile_kind);
     if (f->host.name != NULL) {
         fprintf(out, "host         %s: %s, factor %.4g (%s)\n", f->host.name, f->host.kind,
@@ -145,6 +162,44 @@ static void print_times(const struct summary *s, FILE *out) {
             "p99", "std", "min", "max");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         print_distribution(out, rows[i].names[s->rejected > 0], rows[i].distribution);
+    }
+    fputc('\n', out);
+}
+
+enum { MOST_TENANT_ROWS = 16 };
+
+/* "1.2 s", "-" of none. */
+static const char *time_text(const struct distribution *of, double value, char text[32]) {
+    return of->n > 0 ? num_format_ns(text, 32, value * 1e9) : "-";
+}
+
+/* Where there are several: a row for each of the first ones. */
+static void print_tenants(const struct summary *s, FILE *out) {
+    const size_t n = s->tenants.n;
+    const bool has_goodput = slo_is_set(&s->slo);
+    if (n < 2) {
+        return;
+    }
+    fprintf(out, "tenants      %zu; fairness %.4g, Jain's index of their service\n\n", n,
+            groups_fairness(&s->tenants));
+    fprintf(out, "  %-10s %9s %9s %9s %9s %9s %9s %9s%s\n", "tenant", "requests", "completed",
+            "rejected", "service_%", "latency", "p99", "ttft",
+            has_goodput ? "   goodput  attain_%" : "");
+    for (size_t i = 0; i < n && i < MOST_TENANT_ROWS; i++) {
+        const struct summary *of = s->tenants.items[i].summary;
+        char mean[32], p99[32], ttft[32];
+        fprintf(out, "  %-10" PRIu32 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9.1f %9s %9s %9s",
+                s->tenants.items[i].key, of->requests, of->completed, of->rejected,
+                100 * groups_share(of, s), time_text(&of->latency, of->latency.mean, mean),
+                time_text(&of->latency, of->latency.p99, p99),
+                time_text(&of->ttfb, of->ttfb.mean, ttft));
+        if (has_goodput) {
+            fprintf(out, " %9.4g %9.1f", of->goodput_req_s, 100 * of->attainment);
+        }
+        fputc('\n', out);
+    }
+    if (n > MOST_TENANT_ROWS) {
+        fprintf(out, "  ... and %zu more (--json)\n", n - MOST_TENANT_ROWS);
     }
     fputc('\n', out);
 }
@@ -242,6 +297,7 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     print_identity(f, out);
     print_requests(s, f, out);
     print_times(s, out);
+    print_tenants(s, out);
     print_work(s, out);
     if (f->quality != NULL) {
         quality_print(f->quality, s->makespan_s, s->tokens_processed, out);
@@ -380,9 +436,12 @@ static int put_column(const struct column *column, const struct result *result, 
 int columns_put(const struct result *result, enum column_owner owner, json_t *object) {
     int failed = 0;
     for (const struct column_group *g = column_groups; g->title != NULL; g++) {
-        bool is_put = g->owner == OF_RUN_REQUESTS || g->owner == owner;
-        for (const struct column *c = g->columns; is_put && c->name != NULL; c++) {
-            failed |= put_column(c, result, object);
+        const bool is_whole = (owner != OF_TENANT && g->owner == OF_RUN_REQUESTS) ||
+                              (owner == OF_RUN && g->owner == OF_RUN_RESULT);
+        for (const struct column *c = g->columns; c->name != NULL; c++) {
+            if (is_whole || g->owner == owner || (owner == OF_TENANT && c->of_tenants)) {
+                failed |= put_column(c, result, object);
+            }
         }
     }
     return failed;

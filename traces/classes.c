@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -70,13 +71,11 @@ static int read_number(const struct config *config, const char *key, double said
 /* A class's file: relative to the one that names it, or a shipped workload's name as it stands. */
 static int place_of(const struct config *config, const char *word, size_t length, char *out,
                     size_t size, struct err *err) {
-    const char *slash = strrchr(config->path, '/');
     bool is_name = memchr(word, '.', length) == NULL && memchr(word, '/', length) == NULL;
-    int folder = slash != NULL && !is_name && word[0] != '/' ? (int)(slash + 1 - config->path) : 0;
-    int n = snprintf(out, size, "%.*s%.*s", folder, config->path, (int)length, word);
-    return n >= 0 && (size_t)n < size
-               ? 0
-               : err_usage(err, "%s: the path of a class is too long", config->path);
+    char *path = mem_copied(word, length);
+    bool fits = path_named_in(is_name ? "" : config->path, path, out, size);
+    free(path);
+    return fits ? 0 : err_usage(err, "%s: the path of a class is too long", config->path);
 }
 
 static int open_part(struct classes *classes, const char *path,

@@ -198,8 +198,9 @@ static void no_prediction(const void *state, double u, struct arrival *request) 
 /* ---- the table ---- */
 
 #define MODEL(of, title, text, state, function)                                                    \
-    .mark = of, .name = title, .doc = text, .state_bytes = sizeof(struct state), .draw = function
-#define WITH(table) .params = table, .n_params = COUNT(table)
+    .mark = (of), .name = (title), .doc = (text), .state_bytes = sizeof(struct state),             \
+    .draw = (function)
+#define WITH(table) .params = (table), .n_params = COUNT(table)
 
 static const struct mark_model models[] = {
     {MODEL(MARK_TENANT, "uniform", "every tenant sends as many", tenants, uniform_tenant),
@@ -305,11 +306,13 @@ static const struct param *param_of(const struct marks *marks, const char *key, 
 
 const char *marks_text(const struct marks *marks, const char *key, char *text, size_t size) {
     const int mark = marks_find(key);
+    if (mark < 0 || marks->model[mark] == NULL) {
+        return NULL;
+    }
     const struct param *param = param_of(marks, key, mark);
-    return param != NULL ? param_text(param, marks->state[mark], text, size)
-           : mark >= 0 && strchr(key, '.') == NULL && marks->model[mark] != NULL
-               ? marks->model[mark]->name
-               : NULL;
+    return param != NULL              ? param_text(param, marks->state[mark], text, size)
+           : strchr(key, '.') == NULL ? marks->model[mark]->name
+                                      : NULL;
 }
 
 const char *marks_doc(const struct marks *marks, const char *key) {

@@ -50,9 +50,9 @@ void trace_close(struct trace *trace); /* NULL is fine */
 /* How a file is to be read. */
 struct trace_reading {
     /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session, parent, hashes,
-     * group and think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are
-     * called; "a.b" is b in a. UNIT is ns, us, ms, s or date; without time all rows arrive at once.
-     * NULL: the format is recognised. */
+     * group, deadline (in the unit of time), priority, predicted and think=NAME:UNIT: what the
+     * columns of a CSV file, or the keys of JSON lines, are called; "a.b" is b in a. UNIT is ns,
+     * us, ms, s or date; without time all rows arrive at once. NULL: the format is recognised. */
     const char *columns;
     const char *time_unit; /* s, ms, us, ns or date; NULL: as format and rows say */
     const char *where;     /* "status=ok,model!=x": which rows count; NULL: all */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -173,11 +174,8 @@ static int open_process(struct workload *workload, const struct config *config,
 
 static int open_trace(struct workload *workload, const struct config *config, const char *path,
                       struct err *err) {
-    const char *slash = path[0] == '/' ? NULL : strrchr(config->path, '/');
     char joined[MAX_PATH_CHARS];
-    int n = snprintf(joined, sizeof joined, "%.*s%s",
-                     slash != NULL ? (int)(slash + 1 - config->path) : 0, config->path, path);
-    if (n < 0 || (size_t)n >= sizeof joined) {
+    if (!path_named_in(config->path, path, joined, sizeof joined)) {
         return err_usage(err, "%s: the trace's path is too long", config->path);
     }
     const struct spec *spec = &workload->spec;

@@ -1,12 +1,15 @@
 #include "analysis/plot/run_fields.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "analysis/field.h"
+#include "analysis/summary_output.h"
 #include "sim/base/input/config.h"
 #include "sim/base/input/sha256.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 
 enum { KEY_CHARS = 256, SHORT_DIGEST = 12 };
 
@@ -61,7 +64,7 @@ void run_fields_put_identity(const json_t *identity, FILE *setup, json_t *row) {
     snprintf(text, sizeof text, "%s %.*s", version != NULL ? version : "", SHORT_DIGEST,
              sources != NULL ? sources : "");
     put_part(setup, row, "build", text);
-    sha256_init(&sha);
+    sha256_begin(&sha);
     json_array_foreach(json_object_get(identity, "inputs"), i, input) {
         const char *role = json_string_value(json_object_get(input, "role"));
         const char *of_content = json_string_value(json_object_get(input, "sha256"));
@@ -71,6 +74,126 @@ void run_fields_put_identity(const json_t *identity, FILE *setup, json_t *row) {
     sha256_hex(&sha, digest);
     snprintf(text, sizeof text, "%.*s", SHORT_DIGEST, digest);
     put_part(setup, row, "inputs", text);
+}
+
+/* ---- names of policies ---- */
+
+static const char *word_of(const json_t *row, const char *kind, const char *key) {
+    const json_t *policies = json_object_get(row, "policies");
+    char flat[64];
+    snprintf(flat, sizeof flat, "policies.%s.%s", kind, key);
+    return json_string_value(policies != NULL
+                                 ? json_object_get(json_object_get(policies, kind), key)
+                                 : json_object_get(row, flat));
+}
+
+/* Whether another policy of these rows has the name, a plug-in's of another file or one built in.
+ */
+static bool is_shared(const json_t *rows, const char *kind, const json_t *row) {
+    const char *name = word_of(row, kind, "name"), *file = word_of(row, kind, "file");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *other = json_array_get(rows, i);
+        const char *its_name = word_of(other, kind, "name"), *its = word_of(other, kind, "file");
+        if (its_name != NULL && strcmp(its_name, name) == 0 &&
+            (its == NULL || strcmp(its, file) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void run_fields_name_policies(json_t *rows) {
+    static const char *const kinds[] = {"scheduler", "cache", "decoder", "router"};
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            const char *name = word_of(row, kinds[k], "name");
+            const char *file = word_of(row, kinds[k], "file");
+            if (name != NULL && file != NULL) {
+                json_object_set_new(row, kinds[k],
+                                    is_shared(rows, kinds[k], row)
+                                        ? json_sprintf("%s (%s)", name, file)
+                                        : json_string(name));
+            }
+        }
+    }
+}
+
+/* ---- tenants ---- */
+
+/* Of fields that are the whole run's, those that say which run it is, or how it went. */
+static bool stays(const char *name) {
+    static const char *const kept[] = {"slo", "warnings", "identity", "offered", NULL};
+    char outer[64];
+    snprintf(outer, sizeof outer, "%.*s", (int)strcspn(name, "."), name);
+    return name_find(kept, outer) >= 0;
+}
+
+static void drop_of_run(json_t *row) {
+    for (const struct column_group *g = column_groups; g->title != NULL; g++) {
+        const bool is_of_result = g->owner == OF_RUN_REQUESTS || g->owner == OF_RUN_RESULT;
+        for (const struct column *c = g->columns; is_of_result && c->name != NULL; c++) {
+            char outer[64];
+            snprintf(outer, sizeof outer, "%.*s", (int)strcspn(c->name, "."), c->name);
+            if (!stays(c->name)) {
+                json_object_del(row, outer);
+            }
+        }
+    }
+}
+
+static json_t *row_of_tenant(json_t *row, json_t *tenant) {
+    const char *setup = json_string_value(json_object_get(row, "setup"));
+    const json_int_t number = json_integer_value(json_object_get(tenant, "tenant"));
+    json_t *own = json_copy(row);
+    drop_of_run(own);
+    json_object_update(own, tenant);
+    json_object_set_new(
+        own, "setup",
+        json_sprintf("%stenant = %lld\n", setup != NULL ? setup : "", (long long)number));
+    return own;
+}
+
+json_t *run_fields_by_tenant(const json_t *rows) {
+    json_t *all = json_array();
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i), *tenants = json_object_get(row, "tenants");
+        for (size_t t = 0; t < json_array_size(tenants); t++) {
+            json_array_append_new(all, row_of_tenant(row, json_array_get(tenants, t)));
+        }
+        if (json_array_size(tenants) == 0) {
+            json_array_append(all, row);
+        }
+    }
+    return all;
+}
+
+static int64_t bound_of(const json_t *slo, const char *key) {
+    return (int64_t)llround(json_number_value(json_object_get(slo, key)) * 1e9);
+}
+
+int run_fields_put_tenants(const json_t *slo, const struct requests *requests, json_t *row,
+                           struct err *err) {
+    const struct slo bounds = {bound_of(slo, "latency_s"), bound_of(slo, "ttft_s"),
+                               bound_of(slo, "tpot_s")};
+    struct summary summary;
+    int status = 0;
+    summary_init(&summary, &bounds);
+    struct sink sink = summary_sink(&summary);
+    for (size_t i = 0; status == 0 && i < requests->n; i++) {
+        const struct request_record *record = &requests->items[i];
+        const bool has_left = record->state == REQUEST_DONE || record->state == REQUEST_REJECTED;
+        status = has_left ? sink.request(sink.state, record, err) : 0;
+    }
+    summary_finish(&summary);
+    json_t *object = status == 0 ? summary_requests_json(&summary) : NULL;
+    if (json_object_get(object, "tenants") != NULL) {
+        json_object_set(row, "tenants", json_object_get(object, "tenants"));
+        json_object_set(row, "fairness", json_object_get(object, "fairness"));
+    }
+    json_decref(object);
+    summary_fini(&summary);
+    return status;
 }
 
 static void put_config(const struct config *config, json_t *row) {

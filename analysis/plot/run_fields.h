@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "analysis/plot/requests.h"
 #include "analysis/store/store.h"
 
 /* Adds to `row` what it lacks: `run`; the summary, as `run --json` prints it; `rate`, that which
@@ -14,6 +15,19 @@
  * but the seed: runs that are alike in it differ in the seed alone. `row` is the digest of its row,
  * where the database has one. */
 void run_fields_put(const struct stored_run *run, json_t *row);
+
+/* Of an array of such rows, or of their fields by flat names: `scheduler`, `cache`, `decoder` and
+ * `router` of plug-ins become their own names, with the file where two have one name. */
+void run_fields_name_policies(json_t *rows);
+
+/* Rows of which each with `tenants` stands there once for each of them, as `tenant` and in its
+ * setup: with the tenant's fields in place of the run's, and none that are not told apart by
+ * tenant. The caller's. */
+json_t *run_fields_by_tenant(const json_t *rows);
+
+/* Adds `tenants` and `fairness` to a row of a run that was recorded without them. */
+int run_fields_put_tenants(const json_t *slo, const struct requests *requests, json_t *row,
+                           struct err *err);
 
 /* `build` and `inputs` alone, of a summary's identity (NULL: not known), and their lines of a
  * setup.

@@ -93,7 +93,7 @@ int store_digest_row(struct store *store, int64_t run, char out[SHA256_HEX_CHARS
                      struct err *err) {
     struct digest digest = {.n = 0};
     int64_t n_rows;
-    sha256_init(&digest.sha);
+    sha256_begin(&digest.sha);
     int failed = add_rows(store, &digest,
                           "SELECT system,model,gpu,profile,profile_kind,backend,trace,"
                           "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
@@ -118,7 +118,7 @@ int store_digest_head(struct store *store, int64_t run, int64_t n_requests, int6
                  "SELECT idx,start_ns,end_ns,gpu_ns FROM steps WHERE run=? ORDER BY idx LIMIT %lld",
                  (long long)n_steps);
     }
-    sha256_init(&digest.sha);
+    sha256_begin(&digest.sha);
     int failed = add_rows(store, &digest, sql, run, 0, &n_rows, err);
     finish(&digest, out);
     return failed;
@@ -132,7 +132,7 @@ int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHAR
                                           "SELECT * FROM events WHERE run=? ORDER BY number"};
     struct digest digest = {.n = 0};
     int failed = 0;
-    sha256_init(&digest.sha);
+    sha256_begin(&digest.sha);
     for (size_t i = 0; failed == 0 && i < sizeof queries / sizeof queries[0]; i++) {
         int64_t n_rows = 0;
         failed = add_rows(store, &digest, queries[i], run, 1, &n_rows, err);

@@ -176,7 +176,7 @@ static double predicted_ns(const struct calibration_report *report,
                                     .compute_ns = step->compute_ns,
                                     .flops_j = power_flops_j(&report->power, step->flops),
                                     .bytes_j = power_bytes_j(&report->power, step->bytes)};
-    struct power_state rested = {{0}};
+    struct power_state rested = {.behind = {0}};
     return power_run(&report->power, &once, &rested).ns;
 }
 

@@ -344,7 +344,7 @@ static void note_file(const struct stored_file *file, size_t header) {
     uint64_t size = file->size_bytes;
     struct sha256 sha;
     char text[32], sha256[SHA256_HEX_CHARS];
-    sha256_init(&sha);
+    sha256_begin(&sha);
     sha256_add(&sha, text, (size_t)snprintf(text, sizeof text, "%" PRIu64 "\n", size));
     sha256_add(&sha, bytes, header + part);
     sha256_add(&sha, bytes + file->size_bytes - part, part);

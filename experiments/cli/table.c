@@ -10,11 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "analysis/offered.h"
-#include "experiments/cli/cmd.h"
 #include "sim/base/err.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/base/utf8.h"
 
 struct cell {
@@ -252,6 +251,12 @@ static void put_replaced(const char *text, const struct replaced *table, FILE *o
     }
 }
 
+/* Of whole rows. */
+static size_t cells_of_rows(const struct table *table) {
+    ASSERT(table->n_columns > 0);
+    return table->n_cells - table->n_cells % table->n_columns;
+}
+
 static void print_markdown(const struct table *table, const bool *to_right, FILE *out) {
     size_t n = table->n_columns;
     for (size_t c = 0; c < n; c++) {
@@ -262,7 +267,7 @@ static void print_markdown(const struct table *table, const bool *to_right, FILE
     for (size_t c = 0; c < n; c++) {
         fprintf(out, "|%s%s", to_right[c] ? "--:" : "---", c + 1 < n ? "" : "|\n");
     }
-    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+    for (size_t i = 0; i < cells_of_rows(table); i++) {
         fputs("| ", out);
         put_replaced(table->cells[i].text, in_markdown, out);
         fputs(i % n + 1 < n ? " " : " |\n", out);
@@ -280,37 +285,27 @@ static void print_latex(const struct table *table, const bool *to_right, FILE *o
         put_replaced(table->columns[c], in_latex, out);
         fputs(c + 1 < n ? " & " : " \\\\\n\\midrule\n", out);
     }
-    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+    for (size_t i = 0; i < cells_of_rows(table); i++) {
         put_replaced(table->cells[i].text, in_latex, out);
         fputs(i % n + 1 < n ? " & " : " \\\\\n", out);
     }
     fputs("\\bottomrule\n\\end{tabular}\n", out);
 }
 
-static void put_csv(const char *text, FILE *out) {
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    put_replaced(text, (const struct replaced[]){{"\"", "\"\""}, {NULL, NULL}}, out);
-    fputc('"', out);
-}
-
 static void print_csv(const struct table *table, FILE *out) {
     size_t n = table->n_columns;
     for (size_t c = 0; c < n; c++) {
-        put_csv(table->columns[c], out);
+        output_csv_text(out, table->columns[c]);
         fputc(c + 1 < n ? ',' : '\n', out);
     }
-    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+    for (size_t i = 0; i < cells_of_rows(table); i++) {
         const json_t *value = table->cells[i].value;
         if (json_is_integer(value)) {
             fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         } else if (json_is_real(value)) {
             fprintf(out, "%.9g", json_real_value(value));
         } else if (!json_is_null(value)) {
-            put_csv(table->cells[i].text, out);
+            output_csv_text(out, table->cells[i].text);
         }
         fputc(i % n + 1 < n ? ',' : '\n', out);
     }

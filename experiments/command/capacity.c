@@ -11,6 +11,7 @@
 #include "experiments/command/commands.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
+#include "experiments/run/sweep/over.h"
 #include "experiments/run/sweep/sample.h"
 #include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
@@ -28,8 +29,8 @@ static const struct option own_options[] = {
      "one of --system, or dllm-serve)",
      false},
     {"system", "NAME", "short for --systems NAME", false},
-    {"over", "KEY=V,W,...",
-     "vary gpu, model or a key of the system, such as replicas=1,2 or tensor_parallel=1,2", true},
+    {"over", "KEY=A,B,...",
+     "each system with each of these values: of gpu, model or a key, such as replicas=1,2", true},
     {"seeds", "N", "search with N seeds, from --seed on (default: 1)", false},
     {"within", "PERCENT", "how near the capacity is met (default: 1)", false},
     {"no-curve", NULL,
@@ -47,43 +48,33 @@ static const struct option *const options_of_capacity[] = {
     job_options, json_options,   format_option,  NULL,
 };
 
-/* What an axis varies; any other name is a key of --set. */
-enum axis_kind { AXIS_SYSTEM, AXIS_GPU, AXIS_MODEL, AXIS_KEY };
-static const char *const axis_words[] = {"system", "gpu", "model", NULL};
-
-/* An axis: its name and values; texts are borrowed, or kept in `words`. */
-struct axis {
-    enum axis_kind kind;
-    char name[64];
-    char (*values)[ASKED_NAME_CHARS];
-    size_t n;
-};
-
+/* The first axis is that of systems. */
 struct asking {
     const struct options *options;
-    struct axis axes[CAPACITY_MOST_AXES];
+    struct over axes[CAPACITY_MOST_AXES];
     size_t n_axes;
+    char (*names[CAPACITY_MOST_AXES])[OVER_NAME_CHARS]; /* of their values, as tables show them */
     struct capacities *out;
 };
 
 /* ---- the systems ---- */
 
-static int add_value(struct axis *axis, const char *value, struct err *err) {
+static int add_value(struct over *axis, const char *value, struct err *err) {
     for (size_t i = 0; i < axis->n; i++) {
         if (strcmp(axis->values[i], value) == 0) {
             return 0;
         }
     }
-    if (axis->n == CAPACITY_MOST_CONFIGS || strlen(value) >= ASKED_NAME_CHARS || *value == '\0') {
-        return err_usage(err, "%s: expected at most %d values of 1 to %d characters", axis->name,
-                         CAPACITY_MOST_CONFIGS, ASKED_NAME_CHARS - 1);
+    if (axis->n == CAPACITY_MOST_CONFIGS || strlen(value) >= OVER_VALUE_CHARS || *value == '\0') {
+        return err_usage(err, "%s: expected at most %d values of 1 to %d characters", axis->key,
+                         CAPACITY_MOST_CONFIGS, OVER_VALUE_CHARS - 1);
     }
-    snprintf(axis->values[axis->n++], ASKED_NAME_CHARS, "%s", value);
+    snprintf(axis->values[axis->n++], OVER_VALUE_CHARS, "%s", value);
     return 0;
 }
 
 struct matching {
-    struct axis *axis;
+    struct over *axis;
     const char *pattern;
     struct err *err;
 };
@@ -95,7 +86,7 @@ static int match(void *state, const char *name, const char *doc) {
 }
 
 /* The systems that the runs of a study name. */
-static int add_study(struct axis *axis, const char *path, struct err *err) {
+static int add_study(struct over *axis, const char *path, struct err *err) {
     struct config config;
     struct words words;
     int status = config_read(path, &config, err);
@@ -116,7 +107,7 @@ static int add_study(struct axis *axis, const char *path, struct err *err) {
     return status;
 }
 
-static int add_paper(struct axis *axis, const char *name, struct err *err) {
+static int add_paper(struct over *axis, const char *name, struct err *err) {
     char folder[256];
     snprintf(folder, sizeof folder, "experiments/study/studies/%.100s", name);
     char **studies = data_files(folder, 0, ".ini", err);
@@ -137,8 +128,8 @@ static int add_paper(struct axis *axis, const char *name, struct err *err) {
 static int read_systems(struct asking *asking, struct err *err) {
     static const char paper[] = "paper:";
     const char *text;
-    struct axis *axis = &asking->axes[asking->n_axes++];
-    snprintf(axis->name, sizeof axis->name, "system");
+    struct over *axis = &asking->axes[asking->n_axes++];
+    snprintf(axis->key, sizeof axis->key, "system");
     char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
     size_t n = 0;
     int status = asked_systems(asking->options, &text, err);
@@ -164,27 +155,10 @@ static int read_systems(struct asking *asking, struct err *err) {
 /* ---- the configurations ---- */
 
 static int read_over(struct asking *asking, const char *text, struct err *err) {
-    const char *equals = strchr(text, '=');
-    struct words words;
-    if (equals == NULL || equals == text || equals - text >= 64) {
-        return err_usage(err, "--over: '%s' is not KEY=VALUE,VALUE,...", text);
-    }
     if (asking->n_axes == CAPACITY_MOST_AXES) {
         return err_usage(err, "--over: at most %d keys", CAPACITY_MOST_AXES - 1);
     }
-    struct axis *axis = &asking->axes[asking->n_axes++];
-    snprintf(axis->name, sizeof axis->name, "%.*s", (int)(equals - text), text);
-    int kind = name_find(axis_words, axis->name);
-    axis->kind = kind >= 0 ? (enum axis_kind)kind : AXIS_KEY;
-    if (axis->kind == AXIS_SYSTEM) {
-        return err_usage(err, "--over: systems are listed by --systems");
-    }
-    axis->values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *axis->values);
-    int status = words_split(equals + 1, &words, "--over", err);
-    for (size_t w = 0; status == 0 && w < words.n; w++) {
-        status = add_value(axis, words.word[w], err);
-    }
-    return status;
+    return over_read(text, CAPACITY_MOST_CONFIGS, &asking->axes[asking->n_axes++], err);
 }
 
 static int read_axes(struct asking *asking, struct err *err) {
@@ -206,12 +180,12 @@ static int read_axes(struct asking *asking, struct err *err) {
     return status;
 }
 
-/* The value of an axis, the last of which varies fastest. */
-static const char *value_of(const struct asking *asking, size_t config, size_t axis) {
+/* Which value of an axis, the last of which varies fastest. */
+static size_t place_on(const struct asking *asking, size_t config, size_t axis) {
     for (size_t a = asking->n_axes - 1; a > axis; a--) {
         config /= asking->axes[a].n;
     }
-    return asking->axes[axis].values[config % asking->axes[axis].n];
+    return config % asking->axes[axis].n;
 }
 
 static int ask(const struct asking *asking, size_t i, struct err *err) {
@@ -219,31 +193,52 @@ static int ask(const struct asking *asking, size_t i, struct err *err) {
     struct run_request *request = &config->asked.request;
     int status = asked_read(asking->options, &config->asked, err);
     status = status != 0 ? status : asked_systems_file(asking->options, &config->asked, err);
-    size_t used = 0;
     for (size_t a = 0; status == 0 && a < asking->n_axes; a++) {
-        const char *name = asking->axes[a].name, *value = value_of(asking, i, a);
-        config->values[a] = value;
-        bool is_key = asking->axes[a].kind == AXIS_KEY;
-        switch (asking->axes[a].kind) {
-        case AXIS_SYSTEM:
+        const char *value = asking->axes[a].values[place_on(asking, i, a)];
+        if (a == 0) {
             request->system = value;
-            break;
-        case AXIS_GPU:
-            request->gpu = value;
-            break;
-        case AXIS_MODEL:
-            request->model = value;
-            break;
-        case AXIS_KEY:
-            status = asked_set(&config->asked, name, value, "--over", err);
-            break;
+        } else {
+            status = over_ask(asking->axes[a].key, value, "--over", &config->asked, err);
         }
-        used +=
-            (size_t)snprintf(config->label + used, sizeof config->label - used, "%s%.40s%s%.63s",
-                             a > 0 ? " " : "", is_key ? name : "", is_key ? "=" : "", value);
-        used = used < sizeof config->label ? used : sizeof config->label - 1;
     }
     return status;
+}
+
+/* ---- names ---- */
+
+/* The first run of a configuration with each value of an axis, the others at their first. */
+static void name_axis(struct asking *asking, size_t a) {
+    struct capacities *c = asking->out;
+    const struct over *axis = &asking->axes[a];
+    const json_t **runs = mem_zeroed(axis->n + 1, sizeof *runs);
+    for (size_t i = c->found.n_configs; i-- > 0;) {
+        const json_t *run = c->found.searches[i * c->found.n_seeds].summary;
+        const size_t at = place_on(asking, i, a);
+        runs[at] = run != NULL ? run : runs[at];
+    }
+    asking->names[a] = mem_zeroed(axis->n + 1, sizeof *asking->names[a]);
+    over_names(axis->key, axis->values, runs, axis->n, asking->names[a]);
+    free(runs);
+}
+
+/* What configurations are called once they have run. */
+static void name_all(struct asking *asking) {
+    struct capacities *c = asking->out;
+    for (size_t a = 0; a < asking->n_axes; a++) {
+        name_axis(asking, a);
+    }
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        struct configuration *config = &c->configs[i];
+        size_t used = 0;
+        for (size_t a = 0; a < asking->n_axes && used < sizeof config->label; a++) {
+            const struct over *axis = &asking->axes[a];
+            const bool says_key = over_says_key(axis->key);
+            config->values[a] = asking->names[a][place_on(asking, i, a)];
+            used += (size_t)snprintf(config->label + used, sizeof config->label - used,
+                                     "%s%.40s%s%.63s", a > 0 ? " " : "", says_key ? axis->key : "",
+                                     says_key ? "=" : "", config->values[a]);
+        }
+    }
 }
 
 static int read_numbers(const struct options *options, struct capacities *c, struct err *err) {
@@ -292,7 +287,7 @@ static int make_searches(struct asking *asking, struct err *err) {
         status = prices_take_one(request_of, &c->found, n * n_seeds, err);
     }
     for (size_t a = 0; a < asking->n_axes; a++) {
-        c->axes[c->n_axes++] = asking->axes[a].name;
+        c->axes[c->n_axes++] = asking->axes[a].key;
     }
     return status;
 }
@@ -377,6 +372,7 @@ static int find(struct asking *asking, struct err *err) {
         return 0;
     }
     if (status == 0) {
+        name_all(asking);
         capacity_settle(c);
     }
     if (status == 0 && options_has(options, "json")) {
@@ -395,7 +391,8 @@ static int run(const struct options *options, struct err *err) {
     struct asking asking = {.options = options, .out = &capacities};
     int status = find(&asking, err);
     for (size_t a = 0; a < asking.n_axes; a++) {
-        free(asking.axes[a].values);
+        over_fini(&asking.axes[a]);
+        free(asking.names[a]);
     }
     free(capacities.found.searches);
     free(capacities.configs);

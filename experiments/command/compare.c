@@ -15,8 +15,8 @@
 static const struct option own_options[] = {
     {"systems", "A,B,...",
      "the systems; ratios are to the first (default with --over: the system of `run`)", false},
-    {"over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler",
-     false},
+    {"over", "KEY=A,B,...",
+     "each system with each of these values: of gpu or a key, such as scheduler", false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
     {"same-requests", NULL, "measure by the requests that every system served", false},
     {"bound", NULL, "compare each with what no scheduler could beat (`unmask bound`); sim only",
@@ -38,101 +38,54 @@ static int read_systems(const char *text, struct comparison *out, struct err *er
     return asked_system_names(text, out->systems, &out->n_systems, err);
 }
 
-/* What is asked with one value of --over. */
-static int read_value(struct comparison *c, const char *word, size_t length, struct err *err) {
-    if (length == 0 || length >= sizeof c->values[0] || c->n_values == ASKED_MOST_SYSTEMS) {
-        return err_usage(err,
-                         "--over: expected KEY=A,B,... with at most %d values of 1 to %zu "
-                         "characters",
-                         ASKED_MOST_SYSTEMS, sizeof c->values[0] - 1);
-    }
-    char *value = c->values[c->n_values];
-    snprintf(value, sizeof c->values[0], "%.*s", (int)length, word);
-    for (size_t i = 0; i < c->n_values; i++) {
-        if (strcmp(c->values[i], value) == 0) {
-            return err_usage(err, "--over: '%s' is there twice", value);
-        }
-    }
-    struct asked *variant = &c->variants[c->n_values++];
-    *variant = c->asked;
-    variant->request.settings = variant->settings;
-    return asked_set(variant, c->over, value, "--over", err);
-}
-
-/* KEY=A,B,... */
+/* KEY=A,B,...: what is asked with each value. */
 static int read_over(const char *text, struct comparison *c, struct err *err) {
-    const char *equals = text != NULL ? strchr(text, '=') : NULL, *word;
-    size_t length;
-    int status = 0;
     c->n_values = 1;
     if (text == NULL) {
         return 0;
     }
-    if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof c->over) {
-        return err_usage(err, "--over: '%s' is not KEY=A,B,...", text);
+    int status = over_read(text, ASKED_MOST_SYSTEMS, &c->over, err);
+    const bool is_model = strcmp(c->over.key, "model") == 0;
+    if (status == 0 && (is_model || name_behind(c->over.key, "workload.") != NULL)) {
+        status = err_usage(err,
+                           "--over: the %s is one for all that is compared; `unmask sweep` has "
+                           "several",
+                           is_model ? "model" : "workload");
     }
-    snprintf(c->over, sizeof c->over, "%.*s", (int)(equals - text), text);
-    if (strcmp(c->over, "model") == 0 || name_behind(c->over, "workload.") != NULL) {
-        return err_usage(err,
-                         "--over: the %s is one for all that is compared; `unmask sweep` has "
-                         "several",
-                         strcmp(c->over, "model") == 0 ? "model" : "workload");
-    }
-    c->n_values = 0;
-    c->variants = mem_zeroed(ASKED_MOST_SYSTEMS, sizeof *c->variants);
-    for (const char *rest = equals + 1; status == 0 && name_next(&rest, ",", &word, &length);) {
-        status = read_value(c, word, length, err);
+    c->n_values = c->over.n;
+    c->variants = mem_zeroed(c->n_values + 1, sizeof *c->variants);
+    for (size_t i = 0; status == 0 && i < c->n_values; i++) {
+        c->variants[i] = c->asked;
+        c->variants[i].request.settings = c->variants[i].settings;
+        status = over_ask(c->over.key, c->over.values[i], "--over", &c->variants[i], err);
     }
     return status;
 }
 
-/* The kind of policy that a key chooses; 0: none. */
-static int kind_of(const char *key) {
-    int kind = POLICY_ROUTER;
-    while (kind > 0 && strcmp(policy_kind_names[kind], key) != 0) {
-        kind--;
+/* Of one system, with each value of --over. */
+static void name_values(struct comparison *c, size_t system) {
+    const json_t *runs[ASKED_MOST_SYSTEMS] = {NULL};
+    char names[ASKED_MOST_SYSTEMS][OVER_NAME_CHARS];
+    for (size_t v = 0; c->points != NULL && v < c->n_values; v++) {
+        runs[v] = c->points[(system * c->n_values + v) * c->n_seeds].summary;
     }
-    return kind;
-}
-
-/* A plug-in is called by its own name once it has been run. */
-static const char *name_of_value(const struct comparison *c, size_t i) {
-    const char *value = c->values[i % c->n_values];
-    const struct campaign_point *point = c->points != NULL ? &c->points[i * c->n_seeds] : NULL;
-    const int kind = kind_of(c->over);
-    if (kind == 0 || strchr(value, '/') == NULL || point == NULL || point->summary == NULL) {
-        return value;
+    over_names(c->over.key, c->over.values, runs, c->n_values, names);
+    for (size_t v = 0; v < c->n_values; v++) {
+        const bool says_system = c->n_systems > 1, says_key = over_says_key(c->over.key);
+        char text[COMPARISON_NAME_CHARS];
+        snprintf(text, sizeof text, "%.64s%s%.64s%s%.223s", says_system ? c->systems[system] : "",
+                 says_system ? ", " : "", says_key ? c->over.key : "", says_key ? "=" : "",
+                 names[v]);
+        memcpy(c->names[system * c->n_values + v], text, sizeof text);
     }
-    struct err ignored = {0};
-    const struct policy *policy = policy_find((enum policy_kind)kind, value, &ignored);
-    return policy != NULL ? policy->name : value;
-}
-
-/* Two of one name are told apart by what they were asked for. */
-static bool is_ambiguous(const struct comparison *c, size_t i) {
-    const char *name = name_of_value(c, i);
-    size_t first = i - i % c->n_values, n_alike = 0;
-    for (size_t j = first; j < first + c->n_values; j++) {
-        n_alike += strcmp(name_of_value(c, j), name) == 0;
-    }
-    return n_alike > 1 && strcmp(name, c->values[i % c->n_values]) != 0;
 }
 
 static void name_all(struct comparison *c) {
-    for (size_t i = 0; i < c->n; i++) {
-        const char *system = c->systems[i / c->n_values], *value = c->values[i % c->n_values];
-        size_t size = sizeof c->names[i], n = 0;
-        if (c->over[0] == '\0' || c->n_systems > 1) {
-            n += (size_t)snprintf(c->names[i], size, "%s", system);
-        }
-        if (c->over[0] == '\0') {
-            continue;
-        }
-        bool says_key = kind_of(c->over) == 0;
-        n += (size_t)snprintf(c->names[i] + n, size - n, "%s%s%s%s", n > 0 ? ", " : "",
-                              says_key ? c->over : "", says_key ? "=" : "", name_of_value(c, i));
-        if (is_ambiguous(c, i) && n < size) {
-            (void)snprintf(c->names[i] + n, size - n, " (%s)", value);
+    for (size_t s = 0; s < c->n_systems; s++) {
+        if (c->over.n > 0) {
+            name_values(c, s);
+        } else {
+            snprintf(c->names[s], sizeof c->names[s], "%s", c->systems[s]);
         }
     }
 }
@@ -232,6 +185,7 @@ static int run(const struct options *options, struct err *err) {
     int status = compare(options, comparison, err);
     free(comparison->points);
     free(comparison->variants);
+    over_fini(&comparison->over);
     free(comparison);
     return status;
 }

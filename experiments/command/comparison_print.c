@@ -318,10 +318,12 @@ void comparison_print(const struct comparison *c, FILE *out) {
         const struct sample *of = first_sample(c);
         char rate[RATE_CHARS];
         rate_text(sample_asked(of), sample_offered(of), rate);
+        const bool same_gpu = is_common(c, "gpu");
         fprintf(out, "%s%s%s%s%s; %s%s%s: %s, seed %lld", same_model ? cmd_text(some, "model") : "",
-                same_model ? " on " : "on ", cmd_text(some, "gpu"), same_kind ? ", prices " : "",
-                same_kind ? cmd_text(some, "profile_kind") : "", c->asked.request.workload,
-                rate[0] != '\0' ? " at " : "", rate, cmd_text(some, "trace_provenance"), seed);
+                same_model ? " on " : "on ", same_gpu ? cmd_text(some, "gpu") : "several GPUs",
+                same_kind ? ", prices " : "", same_kind ? cmd_text(some, "profile_kind") : "",
+                c->asked.request.workload, rate[0] != '\0' ? " at " : "", rate,
+                cmd_text(some, "trace_provenance"), seed);
         if (c->n_seeds > 1) {
             fprintf(out, " to %lld", seed + (long long)c->n_seeds - 1);
         }

@@ -223,7 +223,7 @@ static int run(const struct options *options, struct err *err) {
             printf("%s\n", study_text(&study, "note", NULL));
         }
         if (status == 0 && !options_has(options, "json")) {
-            study_print_warnings(tables, "chosen", stdout);
+            study_print_warnings(tables, "told", stdout);
             status = tables_failed(tables, err);
         }
     }
@@ -244,9 +244,9 @@ const struct command command_plot = {
         "mean, with the interval that holds the true mean with 95 %. Others are never\n"
         "averaged: --by, --facet or --where must tell them apart, also by build or inputs (the\n"
         "contents of files). A run on record twice counts once, and seeds that draw nothing are\n"
-        "one run. Along x a rate stands at what was offered, where that is more than 0.5 % off\n"
-        "what was asked for. A distribution is of all requests of a run: where some were\n"
-        "rejected it ends below 100 %.\n"
+        "one run. --by tenant draws each tenant's requests by themselves. Along x a rate stands\n"
+        "at what was offered, where that is more than 0.5 % off what was asked for. A\n"
+        "distribution is of all requests of a run: where some were rejected it ends below 100 %.\n"
         "\n"
         "  unmask plot r.db -x rate -y latency_s.p99 --by system --facet workload --out p.svg\n"
         "  unmask plot r.db -x prompt_tokens -y ttft_s --each-request --by system --out "

@@ -41,6 +41,8 @@ static const struct option sweep_price_options[] = {
 };
 
 static const struct option seed_options[] = {
+    {"over", "KEY=A,B,...",
+     "each point with each of these values too: of gpu, model or a key, such as scheduler", true},
     {"seeds", "N", "run every point with the seeds 1 to N (default: 1)", false},
     {"bound", NULL, "compare each with what no scheduler could beat (`unmask bound`); sim only",
      false},
@@ -56,21 +58,27 @@ static const struct option *const options_of_sweep[] = {
 static const char *const axis_keys[] = {
     "systems",      "models",        "gpus",     "workloads", "rates",
     "input_tokens", "output_tokens", "requests", "seeds",     NULL};
-static int split(const char *text, struct axis *axis, struct err *err) {
+static int add_value(const char *word, const char *file, struct axis *axis, size_t *room,
+                     struct err *err) {
+    if (axis->n == MOST_POINTS) {
+        return err_usage(err, "%s: more than %d values", axis->place, MOST_POINTS);
+    }
+    axis->values = mem_grown(axis->values, axis->n, room, sizeof *axis->values);
+    return asked_named_in(file, axis->place, axis->name, word, axis->values[axis->n++],
+                          OVER_VALUE_CHARS, err);
+}
+
+static int split(const char *text, const char *file, struct axis *axis, struct err *err) {
     const char *word;
     size_t used, room = 0;
+    int status = 0;
     axis->text = mem_text(text);
-    for (const char *rest = text; name_next(&rest, ",", &word, &used);) {
-        if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_POINTS) {
-            return err_usage(err,
-                             "%s: expected at most %d values, none of them empty or longer "
-                             "than %d bytes",
-                             axis->place, MOST_POINTS, SWEEP_VALUE_CHARS - 1);
-        }
-        axis->values = mem_grown(axis->values, axis->n, &room, sizeof *axis->values);
-        snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, word);
+    for (const char *rest = text; status == 0 && name_next(&rest, ",", &word, &used);) {
+        char *value = mem_copied(word, used);
+        status = add_value(value, file, axis, &room, err);
+        free(value);
     }
-    return 0;
+    return status;
 }
 
 static int unknown_key(const struct config *config, const struct config_entry *entry,
@@ -110,7 +118,7 @@ static int read_axis(const struct config *config, const struct config_entry *ent
         snprintf(axis->name, sizeof axis->name, "%.*s", (int)(length - plural), entry->key);
     }
     sweep->n_axes++;
-    return split(entry->value, axis, err);
+    return split(entry->value, config->path, axis, err);
 }
 
 static int by_kind(const void *a, const void *b) {
@@ -119,7 +127,7 @@ static int by_kind(const void *a, const void *b) {
                               : strcmp(x->name, y->name);
 }
 
-static int read_sweep(const char *path, struct sweep *sweep, struct err *err) {
+static int read_file(const char *path, struct sweep *sweep, struct err *err) {
     struct config config;
     int status = config_read(path, &config, err);
     if (status != 0) {
@@ -133,6 +141,52 @@ static int read_sweep(const char *path, struct sweep *sweep, struct err *err) {
         status =
             err_usage(err, "%s: found no [sweep] section, expected lists such as systems", path);
     }
+    return status;
+}
+
+/* Axes of the command line are as those of the file, and paths in them begin where the program
+ * does. */
+static int read_over(const char *text, struct sweep *sweep, struct err *err) {
+    struct over over;
+    int status = over_read(text, OVER_MOST_VALUES, &over, err);
+    for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
+        if (strcmp(sweep->axes[a].name, over.key) == 0) {
+            status = err_usage(err, "--over: %s lists values of %s already", sweep->axes[a].place,
+                               over.key);
+        }
+    }
+    if (status == 0 && sweep->n_axes == SWEEP_MOST_AXES) {
+        status = err_usage(err, "--over: more than %d keys", SWEEP_MOST_AXES);
+    }
+    if (status != 0) {
+        over_fini(&over);
+        return status;
+    }
+    struct axis *axis = &sweep->axes[sweep->n_axes++];
+    *axis = (struct axis){.kind = strcmp(over.key, "gpu") == 0     ? AXIS_GPU
+                                  : strcmp(over.key, "model") == 0 ? AXIS_MODEL
+                                                                   : AXIS_SET,
+                          .place = "--over",
+                          .values = over.values,
+                          .n = over.n};
+    snprintf(axis->name, sizeof axis->name, "%s", over.key);
+    return 0;
+}
+
+static int read_overs(const struct options *options, struct sweep *sweep, struct err *err) {
+    const char *texts[OPTIONS_MOST_GIVEN];
+    size_t n = options_values(options, "over", texts);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        status = read_over(texts[i], sweep, err);
+    }
+    return status;
+}
+
+static int read_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
+    const char *path = options->words[0];
+    int status = read_file(path, sweep, err);
+    status = status != 0 ? status : read_overs(options, sweep, err);
     sweep->n_points = 1;
     for (size_t i = 0; status == 0 && i < sweep->n_axes; i++) {
         sweep->n_points *= sweep->axes[i].n;
@@ -163,10 +217,9 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
         request->system = value;
         break;
     case AXIS_MODEL:
-        request->model = value;
-        break;
     case AXIS_GPU:
-        request->gpu = value;
+    case AXIS_SET:
+        status = over_ask(axis->name, value, axis->place, asked, err);
         break;
     case AXIS_WORKLOAD:
         request->workload = value;
@@ -187,9 +240,6 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
         break;
     case AXIS_SEED:
         status = read_whole(axis, value, 0, INT64_MAX, &request->options.seed, err);
-        break;
-    case AXIS_SET:
-        status = asked_set(asked, axis->name, value, axis->place, err);
         break;
     }
     return status;
@@ -357,7 +407,7 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     int status = asked_level(options, &campaign.level, err);
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_shard(options, &campaign, err);
-    status = status != 0 ? status : read_sweep(options->words[0], sweep, err);
+    status = status != 0 ? status : read_sweep(options, sweep, err);
     status = status != 0 ? status : make_points(options, sweep, err);
     if (status != 0) {
         return status;
@@ -390,6 +440,7 @@ static int run(const struct options *options, struct err *err) {
     int status = run_sweep(options, &sweep, err);
     for (size_t i = 0; i < SWEEP_MOST_AXES; i++) {
         free(sweep.axes[i].values);
+        free(sweep.axes[i].names);
         free(sweep.axes[i].text);
     }
     free(sweep.runs);
@@ -410,6 +461,7 @@ const struct command command_sweep = {
         "is not run again when the database holds it with the same configuration, the same\n"
         "content of every file it reads (plug-ins, traces, profiles, ...) and the same build of\n"
         "this program; otherwise it is run again, and the reason is printed.\n"
+        "Paths begin at the folder of the file.\n"
         "\n"
         "Several sweeps may use one database at once, also from several machines with a common\n"
         "file system: each runs a part of the points. Started by mpirun or srun, all ranks run\n"

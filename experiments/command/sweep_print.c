@@ -10,11 +10,34 @@
 #include "experiments/run/sweep/sweep.h"
 #include "sim/base/mem.h"
 
-const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
+/* Which value of an axis a point has. */
+static size_t place_on(const struct sweep *sweep, size_t point, size_t i_axis) {
     for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
         point /= sweep->axes[i].n;
     }
-    return sweep->axes[i_axis].values[point % sweep->axes[i_axis].n];
+    return point % sweep->axes[i_axis].n;
+}
+
+const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
+    return sweep->axes[i_axis].values[place_on(sweep, point, i_axis)];
+}
+
+const char *sweep_name(const struct sweep *sweep, size_t point, size_t i_axis) {
+    return sweep->axes[i_axis].names[place_on(sweep, point, i_axis)];
+}
+
+/* The first run with each value of an axis gives it its name. */
+static void name_axis(struct sweep *sweep, size_t a) {
+    struct axis *axis = &sweep->axes[a];
+    const json_t **runs = mem_zeroed(axis->n + 1, sizeof *runs);
+    for (size_t p = sweep->n_points; p-- > 0;) {
+        const json_t *run = sample_any(&sweep->samples[p]);
+        const size_t at = place_on(sweep, p, a);
+        runs[at] = run != NULL ? run : runs[at];
+    }
+    axis->names = mem_zeroed(axis->n + 1, sizeof *axis->names);
+    over_names(axis->name, axis->values, runs, axis->n, axis->names);
+    free(runs);
 }
 
 static bool has_axis(const struct sweep *sweep, enum axis_kind kind) {
@@ -55,7 +78,7 @@ static const char *point_name(const struct sweep *sweep, size_t point, char *tex
     text[0] = '\0';
     for (size_t a = 0; a < sweep->n_axes && used < size; a++) {
         used += (size_t)snprintf(text + used, size - used, "%s%.40s", a > 0 ? " " : "",
-                                 sweep_value(sweep, point, a));
+                                 sweep_name(sweep, point, a));
     }
     return text;
 }
@@ -84,6 +107,9 @@ void sweep_settle(struct sweep *sweep) {
         for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
             sweep->samples[p].runs[seed] = sweep->runs[p * sweep->n_seeds + seed].summary;
         }
+    }
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        name_axis(sweep, a);
     }
     warn_of_prices(sweep);
 }
@@ -168,7 +194,7 @@ static void add_row(const struct sweep *sweep, const struct sample_units *units,
     const struct sample *base = &sweep->samples[base_of(sweep, point)];
     const json_t *any = sample_any(sample);
     for (size_t a = 0; a < sweep->n_axes; a++) {
-        table_text(table, sweep_value(sweep, point, a));
+        table_text(table, sweep_name(sweep, point, a));
     }
     if (!has_axis(sweep, AXIS_MODEL)) {
         table_text(table, json_string_value(json_object_get(any, "model")));

@@ -25,6 +25,20 @@ static void put_request_row(const struct column *c, FILE *out) {
             c->label != NULL ? field_title(c->name, title) : "", c->unit, c->doc);
 }
 
+/* The run's fields that a tenant has too. */
+static void put_of_tenants(FILE *out) {
+    const char *separator = "\nOf the run's fields it has ";
+    for (const struct column_group *g = column_groups; g->title != NULL; g++) {
+        for (const struct column *c = g->columns; c->name != NULL; c++) {
+            if (c->of_tenants) {
+                fprintf(out, "%s`%s`", separator, c->name);
+                separator = ", ";
+            }
+        }
+    }
+    fputs("; rates are over the run's makespan.\n", out);
+}
+
 void manual_fields(FILE *out) {
     fputs(head, out);
     for (const struct column_group *g = column_groups; g->title != NULL; g++) {
@@ -36,6 +50,9 @@ void manual_fields(FILE *out) {
               out);
         for (const struct column *c = g->columns; c->name != NULL; c++) {
             (is_request ? put_request_row : put_run_row)(c, out);
+        }
+        if (g->owner == OF_TENANT) {
+            put_of_tenants(out);
         }
         for (const struct column *c = g->columns; c->name != NULL; c++) {
             if (c->more != NULL) {

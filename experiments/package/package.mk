@@ -63,7 +63,7 @@ DEB_ARCH := $(shell dpkg --print-architecture 2>/dev/null)
 deb: $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb ## build a Debian package
 $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb: $(PROGRAM) FORCE
 	@sh .ci/packages dpkg-dev
-	$(Q)rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb/debian
+	$(Q)rm -rf $(BUILD)/deb $(BUILD)/unmask_*.deb && mkdir -p $(BUILD)/deb/debian
 	@$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=$(BUILD)/deb/root
 	$(Q)sh $(PACKAGE)/deb.sh $(BUILD)/deb $(VERSION) $(DEB_ARCH)
 	$(say) DEB $@
@@ -111,7 +111,7 @@ python-bench: $(SHIMS) $(BUILD)/unmask ## what a decision of a policy in Python 
 # Every file of the program, compiled for macOS by PyPI's clang with its headers of that system; the libraries' are this
 # machine's. Nothing is linked or run.
 MAC         := $(BUILD)/mac
-MAC_HEADERS := sqlite3.h zlib.h zconf.h zstd.h zstd_errors.h pcre2.h utf8proc.h jansson.h jansson_config.h ini.h gsl glpk.h
+MAC_HEADERS := sqlite3.h zlib.h zconf.h zstd.h zstd_errors.h pcre2.h utf8proc.h jansson.h jansson_config.h ini.h gsl glpk.h nettle
 MAC_OBJS    := $(patsubst %.c,$(MAC)/%.o,$(LIB_SRCS) $(MAINS))
 ZIG         := $(MAC)/venv/bin/python -m ziglang
 $(MAC)/ready:

@@ -413,7 +413,7 @@ class Signatures(unittest.TestCase):
             parameters = inspect.signature(function).parameters
             self.assertNotIn(inspect.Parameter.VAR_KEYWORD, {p.kind for p in parameters.values()})
             said = subprocess.run([unmask.program(), name, "--help"], capture_output=True, text=True, check=True).stdout
-            options = {option.replace("-", "_") for option in re.findall(r"^  --?([a-z][a-z-]*)", said, re.M)} - {"json", "help"}
+            options = {option.replace("-", "_") for option in re.findall(r"^  --?([a-z][a-z-]*)", said, re.M)} - {"json", "format", "help"}
             self.assertLessEqual(options, set(parameters), name)
             for option in options:
                 self.assertIn(f"\n{option}: ", function.__doc__)

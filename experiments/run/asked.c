@@ -10,9 +10,11 @@
 #include "engine/device/device.h"
 #include "experiments/run/ranks/pool.h"
 #include "sim/base/condition.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/model_config.h"
+#include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"
 
 const struct option system_option[] = {
@@ -133,6 +135,27 @@ const struct option job_options[] = {
     {"j", "N", "threads (default: as many as cores)", false},
     {NULL, NULL, NULL, false},
 };
+
+/* A workload is a file where its name has a dot, as in the command line. */
+static bool names_file(const char *key, const char *value) {
+    static const char *const keys[] = {"model", "gpu", "workload", NULL};
+    const bool is_listed = name_find(keys, key) >= 0;
+    return strchr(value, '/') != NULL
+               ? is_listed || system_key_names_file(key)
+               : is_listed && (name_ends(value, ".ini") ||
+                               (strcmp(key, "workload") == 0 && strchr(value, '.') != NULL));
+}
+
+int asked_named_in(const char *file, const char *place, const char *key, const char *value,
+                   char *out, size_t size, struct err *err) {
+    const bool fits =
+        value[0] != '\0' && path_named_in(names_file(key, value) ? file : "", value, out, size);
+    return fits ? 0
+                : err_usage(
+                      err,
+                      "%s: '%.80s' is empty, or longer than %zu characters with the file's folder",
+                      place, value, size - 1);
+}
 
 int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
               struct err *err) {

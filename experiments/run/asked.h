@@ -77,6 +77,12 @@ const struct model *asked_model_of_weights(const char *weights, char *path, stru
 /* The system that serves a model where none is named; NULL: of no known model. */
 const char *asked_system_for(const struct model *model);
 
+/* What an INI file lists for a key of the system, `model`, `gpu` or `workload`: where that names a
+ * file, it begins at the folder of the one that lists it. ERR_USAGE where it is empty, or longer
+ * than `out`. */
+int asked_named_in(const char *file, const char *place, const char *key, const char *value,
+                   char *out, size_t size, struct err *err);
+
 /* Add KEY = VALUE; `place` goes into complaints. */
 int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
               struct err *err);

@@ -77,6 +77,7 @@ struct composition {
     struct run_facts facts;          /* whole once the run is over */
     char *config;                    /* the resolved configuration as an INI text */
     json_t *identity;                /* what facts.identity points to; see analysis/identity.h */
+    json_t *policies;                /* what facts.policies points to */
     json_t *bound;                   /* what facts.bound points to; see limit.h */
     struct decode_trace *decode;     /* NULL: none is played */
     struct decode_source decode_source;
@@ -87,6 +88,7 @@ struct composition {
     struct end_tokens ends;           /* that a live run looks for */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     char changed[512];                /* of a replay: what is other than when it was recorded */
+    bool is_of_another_build;         /* the recorded run: another version or other sources */
     bool meters_energy;               /* live, and its clock is the card's */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;

@@ -408,6 +408,19 @@ static void state_decisions(struct composition *c) {
     decisions->from = provenance_of(PROVENANCE_MEASURED, source);
 }
 
+static json_t *policies_of(const struct system *system) {
+    json_t *object = json_object();
+    for (int kind = 0; kind < SYSTEM_POLICY_KINDS; kind++) {
+        struct policy_facts policy;
+        system_policy_facts(system, kind, &policy);
+        json_object_set_new(object, policy.kind,
+                            json_pack("{s:s, s:s?, s:s?}", "name", policy.name, "file", policy.file,
+                                      "changed",
+                                      policy.changed[0] != '\0' ? policy.changed : NULL));
+    }
+    return object;
+}
+
 void compose_state_facts(struct composition *c) {
     const struct system *system = c->system;
     struct run_facts *facts = &c->facts;
@@ -451,6 +464,8 @@ void compose_state_facts(struct composition *c) {
         budget->pool_bytes - (budget->shares_pool ? budget->activation_bytes : 0);
     facts->config = c->config;
     facts->identity = c->identity;
+    c->policies = policies_of(system);
+    facts->policies = c->policies;
     for (uint32_t i = 0; i < system->n_calibrated; i++) {
         const struct calibrated *calibrated = &system->calibrated[i];
         c->constants[i] = (struct run_figure){calibrated->name, calibrated->value, UNIT_NONE,
@@ -593,6 +608,7 @@ void compose_close(struct composition *c) {
     decode_trace_close(c->decode);
     system_close(c->system);
     json_decref(c->identity);
+    json_decref(c->policies);
     json_decref(c->bound);
     free(c->config);
     free(c);

@@ -180,6 +180,7 @@ static void recall_identity(struct composition *c, const struct recorded *record
     json_t *now = identity_json("", inputs);
     struct identity_difference difference = identity_compare(then, now, false);
     snprintf(c->changed, sizeof c->changed, "%s", difference.text);
+    c->is_of_another_build = difference.build;
     c->identity = json_incref(then);
     json_decref(now);
 }

@@ -6,6 +6,18 @@
 #include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
+/* Passes that go by load are others under another scheduler. */
+static int check_load(const struct system *system, struct err *err) {
+    const bool is_cache = system->cache->reads_load != 0;
+    return !is_cache && system->decoder->reads_load == 0
+               ? 0
+               : err_usage(err,
+                           "%s %s goes by load (reads_load), so that no bound of all schedulers is "
+                           "known",
+                           is_cache ? "cache" : "decoder",
+                           is_cache ? system->cache->policy.name : system->decoder->policy.name);
+}
+
 int limit_find(const struct run_request *request, const volatile sig_atomic_t *stop,
                struct bound *out, struct err *err) {
     struct composition *c = NULL;
@@ -24,7 +36,8 @@ int limit_find(const struct run_request *request, const volatile sig_atomic_t *s
         .seed = c->seed,
         .stop = stop,
     };
-    status = bound_find(&wanted, request->slo.latency_ns, out, err);
+    status = check_load(c->system, err);
+    status = status != 0 ? status : bound_find(&wanted, request->slo.latency_ns, out, err);
     compose_close(c);
     return status;
 }

@@ -53,7 +53,8 @@ json_t *job_cell(const char *text);
 /* Puts a number into a row, null where it is not finite. */
 void job_put(json_t *row, const char *key, double value);
 
-/* The path of a file that a study names: as it stands, or in the data folder. */
+/* The path of a file that a study names: as it stands, from the study's folder on where it lies
+ * there (study.c), or in the data folder. */
 const char *job_path(char *path, size_t size, const char *name);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "analysis/field.h"
 #include "analysis/offered.h"
+#include "analysis/plot/run_fields.h"
 #include "analysis/spread.h"
 #include "experiments/study/figure.h"
 #include "sim/base/mem.h"
@@ -24,7 +25,8 @@ static bool plot_is_single(const char *column) {
  * short, of those the longest. What was measured on a device again is another sample, and a double
  * is a copy of its row alone. */
 static const char sample_sql[] =
-    "SELECT *, row_number() OVER (PARTITION BY sample ORDER BY incomplete IS NOT NULL, completed "
+    "SELECT *, row_number() OVER (PARTITION BY sample, tenant ORDER BY incomplete IS NOT NULL, "
+    "completed "
     "DESC, place) > 1 OR (incomplete IS NOT NULL AND has_whole) AS is_double FROM (SELECT *, rowid "
     "AS place, CASE WHEN identity_digest IS NULL THEN rowid WHEN device IS NULL OR incomplete IS "
     "NOT NULL THEN identity_digest ELSE coalesce(\"row\", rowid) END AS sample, max(incomplete IS "
@@ -151,30 +153,30 @@ static void add_rates(FILE *out, const struct plot_request *request, struct tabl
 static char *plot_note(const struct plot_request *request, struct tables *tables) {
     static const char *const of_all[] = {
         "SELECT n || ' of ' || n_all || ' runs saturated: their latencies go by their length' AS "
-        "text FROM (SELECT count(*) AS n_all, sum(offered_state IS 'saturated') AS n FROM shown) "
+        "text FROM (SELECT count(*) AS n_all, sum(offered_state IS 'saturated') AS n FROM told) "
         "WHERE n > 0",
         "SELECT 'whether ' || n || ' of ' || n_all || ' runs are saturated cannot be told' AS text "
         "FROM (SELECT count(*) AS n_all, sum(offered_state IS 'cannot tell' OR offered_state IS "
-        "'unknown') AS n FROM shown) WHERE n > 0",
+        "'unknown') AS n FROM told) WHERE n > 0",
         "SELECT n || ' of ' || n_all || ' runs rejected requests' AS text FROM (SELECT count(*) AS "
-        "n_all, sum(rejected > 0) AS n FROM shown) WHERE n > 0",
+        "n_all, sum(rejected > 0) AS n FROM told) WHERE n > 0",
         "SELECT n || ' runs are on record more than once and count once' AS text FROM (SELECT "
         "count(*) AS n FROM sample WHERE is_double) WHERE n > 0",
         "SELECT 'seeds that draw nothing are one run, without an interval' AS text FROM sorted "
         "WHERE "
         "is_again AND place NOT IN (SELECT place FROM chosen) LIMIT 1",
         "SELECT 'decisions are drawn, error ' || group_concat(e, ' or ') AS text FROM (SELECT "
-        "DISTINCT decisions_error AS e FROM shown WHERE decisions_error IS NOT NULL)"};
+        "DISTINCT decisions_error AS e FROM told WHERE decisions_error IS NOT NULL)"};
     char *note = NULL;
     size_t size;
     FILE *out = mem_stream(&note, &size);
     add_answer(
         out, tables,
         "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' "
-        "|| profile_kind AS p FROM shown)");
+        "|| profile_kind AS p FROM told)");
     add_answer(out, tables,
                "SELECT group_concat(t, '; ') AS text FROM (SELECT DISTINCT trace_provenance AS t "
-               "FROM shown)");
+               "FROM told)");
     add_spread(out, request, tables);
     add_rates(out, request, tables);
     for (size_t i = 0; i < sizeof of_all / sizeof of_all[0]; i++) {
@@ -215,13 +217,24 @@ static bool is_database(const char *path) {
     return n == sizeof head && memcmp(head, "SQLite format 3", sizeof head) == 0;
 }
 
-/* Appends what a job finds in a file; `field` and `most` are keys of the job `requests`. */
+/* Whether runs are told apart by tenant. */
+static bool tells_tenants(const struct plot_request *request) {
+    const bool is_of_runs = request->kind == PLOT_FIELDS;
+    return has(&request->by, "tenant") || has(&request->facets, "tenant") ||
+           (is_of_runs && (has(&request->x, "tenant") || has(&request->y, "service_share") ||
+                           has(&request->y, "service_tokens"))) ||
+           (request->where != NULL && strstr(request->where, "tenant") != NULL);
+}
+
+/* Appends what a job finds in a file; `field` and `most` are keys of the job `requests`, `tenants`
+ * of all of them. */
 static int read_file(const struct job *job, const char *path, const char *field, size_t most,
-                     json_t *rows, struct err *err) {
+                     bool by_tenant, json_t *rows, struct err *err) {
     void *state = NULL;
     char number[32];
     snprintf(number, sizeof number, "%zu", most);
-    json_t *args = json_pack("{s:s, s:s, s:s}", "file", path, "field", field, "most", number);
+    json_t *args = json_pack("{s:s, s:s, s:s, s:s}", "file", path, "field", field, "most", number,
+                             "tenants", by_tenant ? "on" : "");
     json_t *row = json_pack("{s:s}", "file", path);
     int status = args == NULL || row == NULL ? err_usage(err, "the name of a file is not UTF-8")
                                              : job->fill(&state, args, row, rows, err);
@@ -248,6 +261,7 @@ static void put_absent(json_t *row) {
                                         "profile_kind",
                                         "trace_provenance",
                                         "seed",
+                                        "tenant",
                                         "setup"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (json_object_get(row, names[i]) == NULL) {
@@ -270,9 +284,16 @@ static int add_runs(const struct plot_request *request, struct tables *tables, s
                                path);
             break;
         }
-        status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, rows, err);
+        status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, tells_tenants(request),
+                           rows, err);
+    }
+    if (tells_tenants(request)) {
+        json_t *by_tenant = run_fields_by_tenant(rows);
+        json_decref(rows);
+        rows = by_tenant;
     }
     *n = json_array_size(rows);
+    run_fields_name_policies(rows);
     for (size_t i = 0; i < *n; i++) {
         put_absent(json_array_get(rows, i));
     }
@@ -290,7 +311,7 @@ static int add_parts(const struct plot_request *request, const struct job *job, 
     most = most > MOST_REQUESTS ? MOST_REQUESTS : most < LEAST_REQUESTS ? LEAST_REQUESTS : most;
     int status = 0;
     for (size_t f = 0; status == 0 && f < request->n_files; f++) {
-        status = read_file(job, request->files[f], field, most, rows, err);
+        status = read_file(job, request->files[f], field, most, tells_tenants(request), rows, err);
     }
     snprintf(name, sizeof name, "%s%s", field[0] != '\0' ? "of_" : job->name, field);
     status = status != 0 ? status : tables_add(tables, name, rows, err);
@@ -300,6 +321,9 @@ static int add_parts(const struct plot_request *request, const struct job *job, 
 
 int plot_fill(const struct plot_request *request, struct tables *tables, struct err *err) {
     size_t n_runs = 0;
+    if (request->kind == PLOT_OVER_TIME && tells_tenants(request)) {
+        return err_usage(err, "the course of a run is not told apart by tenant");
+    }
     int status = add_runs(request, tables, &n_runs, err);
     if (status != 0) {
         return status;
@@ -481,19 +505,25 @@ static void write_fields(FILE *out, const struct plot_request *request, const ch
         plot_is_single(x) ? ", \"" : "", plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
 }
 
+/* A run of several tenants stands in `shown` once for each. */
+static const char *tenant_joins(const struct plot_request *request) {
+    return tells_tenants(request) ? " AND (s.tenant IS NULL OR s.tenant = q.tenant)" : "";
+}
+
 /* Shares of all requests of a run, then of all runs of a series. */
 static void write_cdf(FILE *out, const struct plot_request *request, const char *column) {
     fputs("SELECT ", out);
     write_panel(out, request, column);
-    fprintf(out,
-            ", of_series AS series, \"%s\" AS x,"
-            " 100.0 * sum(weight) OVER (PARTITION BY of_panel, of_series ORDER BY \"%s\""
-            " ROWS UNBOUNDED PRECEDING) / n_runs AS y,"
-            " NULL AS low, NULL AS high, 'line' AS style, setup, s.place AS place,"
-            " %zu AS field FROM \"of_%s\" AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file"
-            " JOIN (SELECT of_panel AS p, of_series AS g, count(*) AS n_runs FROM shown"
-            " GROUP BY 1, 2) ON p = of_panel AND g = of_series",
-            column, column, place_of(request, column), column);
+    fprintf(
+        out,
+        ", of_series AS series, \"%s\" AS x,"
+        " 100.0 * sum(weight) OVER (PARTITION BY of_panel, of_series ORDER BY \"%s\""
+        " ROWS UNBOUNDED PRECEDING) / n_runs AS y,"
+        " NULL AS low, NULL AS high, 'line' AS style, setup, s.place AS place,"
+        " %zu AS field FROM \"of_%s\" AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file%s"
+        " JOIN (SELECT of_panel AS p, of_series AS g, count(*) AS n_runs FROM shown"
+        " GROUP BY 1, 2) ON p = of_panel AND g = of_series",
+        column, column, place_of(request, column), column, tenant_joins(request));
 }
 
 static void write_requests(FILE *out, const struct plot_request *request, const char *column) {
@@ -503,9 +533,9 @@ static void write_requests(FILE *out, const struct plot_request *request, const 
     fprintf(out,
             ", of_series AS series, q.\"%s\" AS x, q.\"%s\" AS y, NULL AS low, NULL AS high,"
             " 'points' AS style, setup, s.place AS place, %zu AS field"
-            " FROM requests AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file"
+            " FROM requests AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file%s"
             " WHERE q.\"%s\" IS NOT NULL AND q.\"%s\" IS NOT NULL",
-            x, column, place_of(request, column), x, column);
+            x, column, place_of(request, column), tenant_joins(request), x, column);
 }
 
 static void write_over_time(FILE *out, const struct plot_request *request, const char *column) {
@@ -680,12 +710,17 @@ static void put_figure(const struct plot_request *request, struct tables *tables
                "(PARTITION BY panel), field, min(place) OVER (PARTITION BY panel, series), x, y");
 }
 
+/* What is told of runs is told of each once, whose tenants may be shown. */
+static const char told_sql[] =
+    "SELECT *, max(rejected) AS most_rejected FROM shown GROUP BY file, run ORDER BY place";
+
 int plot_ask(const struct plot_request *request, struct tables *tables, struct study *out,
              struct err *err) {
     *out = (struct study){.name = "plot", .n_configs = 1};
     out->configs[0].path = mem_text("plot");
     int status = check_fields(request, tables, err);
     status = status != 0 ? status : keep(tables, "shown", write_runs, request, err);
+    status = status != 0 ? status : tables_keep(tables, "told", told_sql, "plot", err);
     status = status != 0 ? status : keep(tables, "points", write_points, request, err);
     status = status != 0 ? status : check_any(request, tables, err);
     status = status != 0 ? status : check_mixed(request, tables, err);

@@ -7,9 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/plot/run_fields.h"
+#include "experiments/run/asked.h"
 #include "experiments/run/ranks/pool.h"
 #include "experiments/run/ranks/ranks.h"
 #include "sim/base/input/datadir.h"
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -210,6 +213,42 @@ static int complain(const struct config *config, const struct config_entry *entr
                      entry->key, entry->section, name_hint(entry->key, known, hint));
 }
 
+/* A file that a study names lies in its folder, or is one that is shipped, in the data folder. */
+static int place_file(const struct config *config, const struct config_entry *entry,
+                      const struct list *list, char **word, struct err *err) {
+    static const char *const files[] = {"file",      "systems_file", "weights",
+                                        "tokenizer", "reference",    NULL};
+    const char *setting = job_setting(list->name), *key = setting != NULL ? setting : list->name;
+    char path[PATH_CHARS], place[256], shipped[PATH_CHARS];
+    const bool is_file = name_find(files, list->name) >= 0;
+    config_place(config, entry, place, sizeof place);
+    if ((*word)[0] == '\0') {
+        return 0;
+    }
+    if (is_file && !path_named_in(config->path, *word, path, sizeof path)) {
+        return err_usage(err, "%s: the path of %s is too long", place, list->name);
+    }
+    if (!is_file && asked_named_in(config->path, place, key, *word, path, sizeof path, err) != 0) {
+        return (int)err->kind;
+    }
+    bool is_there = access(path, F_OK) == 0;
+    bool is_shipped = access(data_path(shipped, sizeof shipped, *word), F_OK) == 0;
+    if (is_there || (!is_file && !is_shipped)) {
+        free(*word);
+        *word = mem_text(path);
+    }
+    return 0;
+}
+
+static int place_files(const struct config *config, const struct config_entry *entry,
+                       const struct list *list, struct err *err) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < list->n; i++) {
+        status = place_file(config, entry, list, &list->words[i], err);
+    }
+    return status;
+}
+
 static int take_list(const struct config *config, const struct config_entry *entry,
                      struct study_table *table, struct err *err) {
     const char *of = strstr(entry->key, " of ");
@@ -229,7 +268,7 @@ static int take_list(const struct config *config, const struct config_entry *ent
     snprintf(list->name, sizeof list->name, "%.*s", (int)length, entry->key);
     snprintf(list->of, sizeof list->of, "%s", of != NULL ? of + strlen(" of ") : "");
     split(entry->value, list);
-    return 0;
+    return place_files(config, entry, list, err);
 }
 
 /* What goes along with a key is as long as its list; `x` is a key. */
@@ -323,10 +362,7 @@ static int take_config(const struct config *config, struct study *study, struct 
 /* From the study's folder, or else of those that are shipped. */
 static int include(const char *beside, const char *name, struct study *study, struct err *err) {
     char path[PATH_CHARS], relative[PATH_CHARS / 2];
-    const char *slash = strrchr(beside, '/');
-    int length = slash != NULL ? (int)(slash - beside) + 1 : 0;
-    snprintf(path, sizeof path, "%.*s%s", length, beside, name);
-    if (access(path, R_OK) != 0) {
+    if (!path_named_in(beside, name, path, sizeof path) || access(path, R_OK) != 0) {
         snprintf(relative, sizeof relative, "experiments/study/studies/%s", name);
         data_path(path, sizeof path, relative);
     }
@@ -678,6 +714,7 @@ static void take_rows(const struct study *study, struct made *made, struct table
         if (err->kind == ERR_NONE && is_recorded) {
             recorded_sort(study, table->name, rows, err);
         }
+        run_fields_name_policies(rows);
         if (err->kind == ERR_NONE) {
             tables_add(tables, table->name, rows, err);
         }

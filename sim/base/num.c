@@ -1,23 +1,26 @@
 #include "sim/base/num.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 bool num_u64(const char *text, uint64_t max, uint64_t *out) {
-    if (!isdigit((unsigned char)text[0])) {
+    if (!is_digit(text[0])) {
         return false;
     }
     uint64_t value = 0;
     for (const char *c = text; *c != '\0'; c++) {
-        if (!isdigit((unsigned char)*c)) {
+        if (!is_digit(*c)) {
             return false;
         }
         uint64_t digit = (uint64_t)(*c - '0');
-        if (value > (UINT64_MAX - digit) / 10) {
+        if (value > UINT64_MAX / 10 || (value == UINT64_MAX / 10 && digit > UINT64_MAX % 10)) {
             return false;
         }
         value = value * 10 + digit;
@@ -27,6 +30,32 @@ bool num_u64(const char *text, uint64_t max, uint64_t *out) {
     }
     *out = value;
     return true;
+}
+
+/* Digits alone, with a point among or after them: both the digits and the power of ten are exact
+ * as doubles, so that their quotient is the nearest double, as strtod's. False: it is no such
+ * number.
+ */
+static bool plain_decimal(const char *text, double *out) {
+    static const double powers[] = {1,   1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+    enum { MOST_DIGITS = 15 };
+    int64_t digits = 0;
+    int n = 0, n_after = 0;
+    bool has_point = false;
+    for (; is_digit(*text) || (*text == '.' && n > 0 && !has_point); text++) {
+        if (*text == '.') {
+            has_point = true;
+            continue;
+        }
+        n_after += has_point;
+        if (++n > MOST_DIGITS) {
+            return false;
+        }
+        digits = digits * 10 + (*text - '0');
+    }
+    *out = (double)digits / powers[n_after];
+    return n > 0 && *text == '\0';
 }
 
 /* Reads a decimal prefix; `*rest` points after it. */
@@ -52,7 +81,7 @@ static bool decimal_prefix(const char *text, double *out, const char **rest) {
 bool num_f64(const char *text, double *out) {
     const char *rest;
     double value;
-    if (!decimal_prefix(text, &value, &rest) || *rest != '\0') {
+    if (!plain_decimal(text, &value) && (!decimal_prefix(text, &value, &rest) || *rest != '\0')) {
         return false;
     }
     *out = value;

@@ -1,5 +1,6 @@
 #include "sim/base/system.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -152,6 +153,19 @@ int64_t system_processor_ns(pid_t program) {
                ? time.tv_sec * INT64_C(1000000000) + time.tv_nsec
                : 0;
 #endif
+}
+
+unsigned system_threads(void) {
+    unsigned n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task;
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        n += task->d_name[0] != '.';
+    }
+    if (tasks != NULL) {
+        closedir(tasks);
+    }
+    return n;
 }
 
 bool system_symbol_bytes(const void *symbol, uint64_t *bytes) {

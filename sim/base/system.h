@@ -45,6 +45,9 @@ int64_t system_processor_ns(pid_t program);
  * file does, and every object is taken to be long enough. */
 bool system_symbol_bytes(const void *symbol, uint64_t *bytes);
 
+/* Threads of the program that run; 0: not known. */
+unsigned system_threads(void);
+
 /* A child calls it: it gets `signal` when its parent ends. macOS has no such thing. */
 void system_end_with_parent(int signal);
 

@@ -67,13 +67,13 @@ static void coord_range(const struct finder *f, const struct cell *cell, int c, 
 }
 
 /* Appends `point` to the vertices and removes those that it makes concave. */
-static void hull_take(struct hull *hull, struct part_point point) {
+static void hull_take(struct hull *hull, struct vertex point) {
     while (hull->n > 0 && hull->points[hull->n - 1].at >= point.at) {
         hull->n--; /* as far along, and no lower: points come with `ns` rising */
         point.ns = fmin(point.ns, hull->points[hull->n].ns);
     }
     while (hull->n > 1) {
-        const struct part_point *a = &hull->points[hull->n - 2], *b = &hull->points[hull->n - 1];
+        const struct vertex *a = &hull->points[hull->n - 2], *b = &hull->points[hull->n - 1];
         if ((b->ns - a->ns) * (point.at - a->at) < (point.ns - a->ns) * (b->at - a->at)) {
             break;
         }
@@ -91,15 +91,17 @@ static void hull_make(const struct finder *f, const struct cell *cell,
         coord_range(f, cell, part->queries, queries);
         queries[1] = fmin(queries[1], cell->tokens[1]);
     }
-    struct part_point *kept = mem_unwritten(part->n + 1, sizeof *kept);
+    struct vertex *kept = mem_unwritten(part->n + 1, sizeof *kept);
+    const double most_queries = queries[1] * 1.0000001;
     size_t n = 0;
-    for (size_t i = 0; i < part->n; i++) {
+    for (size_t i = part_first(part, range[0]); i < part->n; i++) {
         const struct part_point *point = &part->points[i];
-        bool is_behind = part->queries < 0 && i > 0 && part->points[i - 1].at >= range[1];
-        bool is_outside = part->queries >= 0 &&
-                          (point->least > queries[1] * 1.0000001 || point->most < queries[0]);
-        if (point->at >= range[0] && !is_behind && !is_outside) {
-            kept[n++] = *point;
+        const bool is_of_symbol = part->queries < 0;
+        if (is_of_symbol && i > 0 && part->points[i - 1].at >= range[1]) {
+            break;
+        }
+        if (is_of_symbol || (point->least <= most_queries && point->most >= queries[0])) {
+            kept[n++] = (struct vertex){point->at, point->ns};
         }
     }
     for (size_t i = n; i-- > 1;) {
@@ -107,7 +109,7 @@ static void hull_make(const struct finder *f, const struct cell *cell,
     }
     hull->points = mem_unwritten(n + 1, sizeof *hull->points);
     if (range[0] <= 0) {
-        hull->points[hull->n++] = (struct part_point){0};
+        hull->points[hull->n++] = (struct vertex){0, 0};
     }
     for (size_t i = 0; i < n; i++) {
         hull_take(hull, kept[i]);
@@ -126,7 +128,7 @@ struct line hull_line(const struct hull *hull, double u) {
     while (i + 1 < hull->n && hull->points[i].at < u) {
         i++;
     }
-    const struct part_point *a = &hull->points[i - 1], *b = &hull->points[i];
+    const struct vertex *a = &hull->points[i - 1], *b = &hull->points[i];
     double slope = (b->ns - a->ns) / (b->at - a->at);
     return (struct line){.level = a->ns - slope * a->at, .slope = slope};
 }

@@ -17,10 +17,14 @@ struct line {
     int row;
 };
 
+struct vertex {
+    double at, ns;
+};
+
 struct hull {
     struct line *lines; /* those that are rows of the LP */
     size_t n_lines, lines_room;
-    struct part_point *points; /* vertices; only `at` and `ns` mean anything */
+    struct vertex *points;
     size_t n;
     int column; /* 0: the part is none of this cell's */
 };

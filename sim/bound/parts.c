@@ -33,13 +33,16 @@ static bool is_of_symbol(const struct op *op, enum symbol symbol) {
 }
 
 static double symbol_ns(const struct system *s, enum symbol symbol, int64_t value) {
-    struct op_price prices[GRAPH_MAX_OPS];
     struct step_shape shape = {0};
     double ns = 0;
     shape.sym[symbol] = value;
-    cost_explain(s->cost, &shape, chunks_of(s, &shape), prices);
+    const struct chunk_rows chunks = chunks_of(s, &shape);
     for (uint32_t i = 0; i < s->graph.n_ops; i++) {
-        ns += is_of_symbol(&s->graph.ops[i], symbol) ? prices[i].ns : 0;
+        if (is_of_symbol(&s->graph.ops[i], symbol)) {
+            struct op_price price;
+            cost_explain_one(s->cost, i, &shape, chunks, &price);
+            ns += price.ns;
+        }
     }
     return ns;
 }
@@ -117,7 +120,7 @@ static double attention_ns(const struct price_parts *parts, uint32_t i_op, doubl
                            double keys, double most_q) {
     const struct system *s = parts->system;
     const struct op *op = &s->graph.ops[i_op];
-    struct op_price prices[GRAPH_MAX_OPS];
+    struct op_price price;
     struct step_shape shape = {0};
     /* Whole numbers that are no more than asked; sum q_i k_i <= most_q x sum k_i. */
     double sum_q = floor(n * q * (1 + 1e-12)), sum_qk = floor(sum_q * keys * (1 + 1e-12));
@@ -134,8 +137,8 @@ static double attention_ns(const struct price_parts *parts, uint32_t i_op, doubl
             shape.sym[other->span_q] = shape.sym[op->span_q];
         }
     }
-    cost_explain(s->cost, &shape, chunks_of(s, &shape), prices);
-    return ATTENTION_MARGIN * prices[i_op].ns;
+    cost_explain_one(s->cost, i_op, &shape, chunks_of(s, &shape), &price);
+    return ATTENTION_MARGIN * price.ns;
 }
 
 static void price_grid(const struct price_parts *parts, uint32_t i_op, struct attention_grid *g) {
@@ -398,7 +401,7 @@ struct host_part parts_host(const struct price_parts *parts, unsigned kinds) {
 
 /* ---- a pass alone ---- */
 
-static double part_at_least(const struct price_part *part, double at) {
+size_t part_first(const struct price_part *part, double at) {
     size_t lo = 0, hi = part->n;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
@@ -408,7 +411,12 @@ static double part_at_least(const struct price_part *part, double at) {
             hi = mid;
         }
     }
-    return at > 0 && lo < part->n ? part->points[lo].beyond_ns : 0;
+    return lo;
+}
+
+static double part_at_least(const struct price_part *part, double at) {
+    const size_t first = part_first(part, at);
+    return at > 0 && first < part->n ? part->points[first].beyond_ns : 0;
 }
 
 bool parts_lost_in_padding(int coord) {

@@ -67,6 +67,9 @@ struct host_part parts_host(const struct price_parts *parts, unsigned kinds);
  * its members have: spans with and without cached rows become one kind. */
 bool parts_lost_in_padding(int coord);
 
+/* The first of a part's points that is not before `at`; part->n where all are. */
+size_t part_first(const struct price_part *part, double at);
+
 /* At least what any step takes that has this pass in it. */
 double parts_alone_ns(const struct price_parts *parts, const struct pass *pass);
 

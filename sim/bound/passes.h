@@ -3,8 +3,9 @@
  * A request's forward passes follow from the request, the cache policy, the decoder and the seed:
  * what is drawn for it is keyed by its id and its own steps. So they are the same under every
  * scheduler and with any co-batched requests; a schedule can add passes (requests preempted or
- * computed and discarded) and cut a prefill into more chunks, but leave none out. They are listed
- * by serving the requests one after the other. */
+ * computed and discarded) and cut a prefill into more chunks, but leave none out. But for two words
+ * of a scheduler: a width or threshold, and a refresh that waits, make other passes; what is listed
+ * is without them. They are listed by serving the requests one after the other. */
 #ifndef UNMASK_SIM_BOUND_PASSES_H
 #define UNMASK_SIM_BOUND_PASSES_H
 

@@ -29,7 +29,9 @@ void choice_fini(struct choice *choice) {
 void choice_see(struct choice *choice, const struct choice_asked *asked, struct decode_seen *seen) {
     const struct block_state *block = asked->block;
     bool statistics = asked->reads_statistics;
-    process_confidence(asked->process, asked->seed, asked->view, choice->confidence);
+    struct decode_view view = *asked->view;
+    view.wanted = statistics ? NULL : asked->keep; /* whoever reads statistics reads all of them */
+    process_confidence(asked->process, asked->seed, &view, choice->confidence);
     if (asked->smoothing != NULL) {
         smoothing_raise(asked->smoothing, asked->smoothing_step, block->length, choice->confidence);
     }

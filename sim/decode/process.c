@@ -46,6 +46,11 @@ static bool is_behind_text(const struct decode_view *view, uint32_t i) {
     return i >= view->block_length - view->behind_text;
 }
 
+/* A position's numbers do not depend on whether another one's are asked for. */
+static bool is_wanted(const struct decode_view *view, uint32_t i) {
+    return view->masked[i] && (view->wanted == NULL || view->wanted[i]);
+}
+
 static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
@@ -55,8 +60,10 @@ static void draw_independent(const struct decode_process *process, uint64_t seed
                              const struct decode_view *view, float *confidence) {
     for (uint32_t i = 0, n = 0; i < view->block_length; i++) {
         confidence[i] = 0;
-        if (view->masked[i]) {
-            double u = rng_keyed(seed, view->request, view->step, n++);
+        const uint32_t place = n;
+        n += view->masked[i];
+        if (is_wanted(view, i)) {
+            double u = rng_keyed(seed, view->request, view->step, place);
             confidence[i] = is_behind_text(view, i)
                                 ? inside(sigmoid(PROCESS_LOGIT_BEHIND_TEXT))
                                 : inside(pow(1 - pow(1 - u, 1 / process->b), 1 / process->a));
@@ -161,7 +168,9 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
     uint64_t tail_key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
-        if (view->masked[i]) {
+        if (view->masked[i] && !is_wanted(view, i)) {
+            walk.gap += !is_behind_text(view, i);
+        } else if (view->masked[i]) {
             uint32_t gap = walk.gap;
             double x = walk_logit(&walk, i, process->distance);
             if (!is_behind_text(view, i) && is_lost(&walk, i, gap)) {
@@ -207,7 +216,7 @@ static void drawn_confidence(const struct decode_process *process, uint64_t seed
     uint64_t tail_key = tail_key_of(seed, view);
     uint64_t token_key = rng_key(stream(seed, DRAW_TOKEN), view->request, view->step_in_block);
     for (uint32_t i = 0; i < view->block_length; i++) {
-        if (view->masked[i]) {
+        if (is_wanted(view, i)) {
             struct choices at = choices_at(process, tail_key, view, i, (double)confidence[i]);
             double u = (double)keyed_draw(token_key, view->block_start + (uint64_t)i);
             double place = process->drawing.draws ? ladder_draw(&at.kept, u) : 0;

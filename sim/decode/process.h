@@ -123,13 +123,14 @@ struct decode_view {
     uint32_t step_in_block;             /* steps done since the block became active */
     uint32_t step;                      /* steps done over all blocks; "kumaraswamy" is keyed so */
     const uint8_t *masked;              /* [block_length], 1: still masked */
-    uint32_t behind_text; /* how many of the block's last positions follow the end of text */
+    const uint8_t *wanted; /* [block_length], 1: its confidence is asked for; NULL: all are */
+    uint32_t behind_text;  /* how many of the block's last positions follow the end of text */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */
 struct decode_process process_kumaraswamy(double a, double b);
 
-/* confidence[block_length]: in (0, 1) where masked, else 0. */
+/* confidence[block_length]: in (0, 1) where masked and wanted, else 0. */
 void process_confidence(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, float *confidence);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "sim/base/input/datadir.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/gpu_names.h"
@@ -141,15 +142,11 @@ const struct gpu *const *gpu_all(struct err *err) {
  * it has one, else among the shipped ones. */
 static const char *profile_place(const struct gpu *gpu, const char *file, char *path, size_t size) {
     char relative[640];
-    if (file[0] == '/') {
-        snprintf(path, size, "%s", file);
-    } else if (gpu->path == NULL) {
+    if (gpu->path == NULL && file[0] != '/') {
         snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
         data_path(path, size, relative);
     } else {
-        const char *slash = strrchr(gpu->path, '/');
-        snprintf(path, size, "%.*s%s", slash != NULL ? (int)(slash + 1 - gpu->path) : 0, gpu->path,
-                 file);
+        (void)path_named_in(gpu->path != NULL ? gpu->path : "", file, path, size);
     }
     return path;
 }

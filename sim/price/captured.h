@@ -26,6 +26,7 @@ struct captured {
     } steps[MAX_KNOWN_STEPS];
     uint64_t n_uses;
     uint32_t n_captured;
+    uint8_t last[MAX_KNOWN_STEPS]; /* where a key with these last bits was found: the first guess */
 };
 
 /* The place of a key, used now; a new one takes that of the step which is not captured and was used

@@ -54,8 +54,8 @@ extern const struct price_step price_steps[PRICE_STEPS];
 void ladder_price(const struct lookup *lookup, const struct step_shape *shape,
                   struct chunk_rows chunks, struct op_price *out);
 
-/* The same step by step, to the wait: `each` is called after every one that concerns the operator,
- * with the time before it and after it. */
+/* ladder_price step by step, to the wait: `each` is called after every one that concerns the
+ * operator, with the time before it and after it. */
 typedef void ladder_fn(void *state, enum price_step_id step, double before_ns, double after_ns,
                        const struct priced *priced);
 void ladder_show(const struct lookup *lookup, const struct step_shape *shape,

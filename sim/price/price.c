@@ -7,6 +7,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/price/captured.h"
+#include "sim/price/known_spans.h"
 #include "sim/price/ladder.h"
 
 /* ---- captured steps ---- */
@@ -25,10 +26,14 @@ static uint32_t oldest(const struct captured *captured, bool is_captured) {
     return found;
 }
 
+static bool is_at(const struct captured *captured, uint32_t place, uint64_t key) {
+    return captured->steps[place].last_used != 0 && captured->steps[place].key == key;
+}
+
 uint32_t captured_find(struct captured *captured, uint64_t key, bool *is_new) {
-    uint32_t place = 0;
-    while (place < MAX_KNOWN_STEPS &&
-           (captured->steps[place].last_used == 0 || captured->steps[place].key != key)) {
+    uint8_t *last = &captured->last[key % MAX_KNOWN_STEPS];
+    uint32_t place = is_at(captured, *last, key) ? *last : 0;
+    while (place < MAX_KNOWN_STEPS && !is_at(captured, place, key)) {
         place++;
     }
     *is_new = place == MAX_KNOWN_STEPS;
@@ -37,6 +42,7 @@ uint32_t captured_find(struct captured *captured, uint64_t key, bool *is_new) {
         captured->steps[place].key = key;
     }
     captured->steps[place].last_used = ++captured->n_uses;
+    *last = (uint8_t)place;
     return place;
 }
 
@@ -67,19 +73,23 @@ bool captured_issues(struct captured *captured, uint64_t key) {
     return issues;
 }
 
-/* FNV-1a over words of eight bytes, each mixed once more (the finaliser of MurmurHash3). */
+/* FNV-1a over words of eight bytes, with a multiplier of as many bits, whose upper half is folded
+ * into the lower one. */
+static uint64_t hash_word(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
+    return hash ^ hash >> 32;
+}
+
 uint64_t captured_hash(const void *bytes, size_t n) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t at = 0; at < n; at += sizeof hash) {
-        uint64_t word = 0;
-        memcpy(&word, (const char *)bytes + at, n - at < sizeof word ? n - at : sizeof word);
-        word ^= word >> 33;
-        word *= UINT64_C(0xff51afd7ed558ccd);
-        word ^= word >> 33;
-        hash = (hash ^ word) * UINT64_C(0x100000001b3);
-        hash ^= hash >> 29;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325), word;
+    size_t at = 0;
+    for (; at + sizeof word <= n; at += sizeof word) {
+        memcpy(&word, (const char *)bytes + at, sizeof word);
+        hash = hash_word(hash, word);
     }
-    return hash;
+    word = 0;
+    memcpy(&word, (const char *)bytes + at, n - at);
+    return at < n ? hash_word(hash, word) : hash;
 }
 
 /* Of the spans that attend to themselves, and of the others; and how many decide nothing. */
@@ -189,39 +199,49 @@ double power_settled(const struct power *power, const struct power_step *step) {
     return exp(log_x);
 }
 
-/* Three lags with a constant input `to`: the state after `ns`, and its last lag's mean until then.
+/* Three lags with a constant input `to`: the states after `ns`, and the last lag's mean until then.
  */
-static double follow(const struct power *power, double to, double ns, struct power_state *state) {
+static inline double follow(const struct power *power, double to, double ns,
+                            const double was[POWER_LAGS], double after[POWER_LAGS]) {
     const double rate = POWER_LAGS / (power->lag_ms * ns_a_ms), a = rate * ns, fades = exp(-a);
-    const double *was = state->behind;
     const double d[POWER_LAGS] = {was[0] - to, was[1] - to, was[2] - to};
     const double now[POWER_LAGS] = {fades * d[0], fades * (d[1] + a * d[0]),
                                     fades * (d[2] + a * (d[1] + a / 2 * d[0]))};
+    const double last = was[POWER_LAGS - 1];
     double fallen = 0;
     for (int i = 0; i < POWER_LAGS; i++) {
         fallen += d[i] - now[i];
-        state->behind[i] = to + now[i];
+        after[i] = to + now[i];
     }
-    return a > 0 ? to + fallen / a : was[POWER_LAGS - 1];
+    return a > 0 ? to + fallen / a : last;
+}
+
+/* Steps mostly follow on others like them. */
+static double settled_of(const struct power *power, const struct power_step *step,
+                         struct power_state *state) {
+    if (memcmp(&state->last, step, sizeof *step) != 0) {
+        state->last = *step;
+        state->settled = power_settled(power, step) - 1;
+    }
+    return state->settled;
 }
 
 /* How long the step takes depends on the clock and the clock on how long it takes: once with the
  * clock as it is, then with its mean over that time. */
 struct power_spent power_run(const struct power *power, const struct power_step *step,
                              struct power_state *state) {
-    const double settled = power_settled(power, step) - 1;
-    struct power_state trial = *state;
-    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]);
-    double slowdown = 1 + follow(power, settled, ns, &trial);
+    const double settled = settled_of(power, step, state);
+    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]), trial[POWER_LAGS];
+    double slowdown = 1 + follow(power, settled, ns, state->behind, trial);
     ns = step_ns(step, slowdown);
-    slowdown = 1 + follow(power, settled, ns, state);
+    slowdown = 1 + follow(power, settled, ns, state->behind, state->behind);
     ns = step_ns(step, slowdown);
     return (struct power_spent){
         .ns = ns, .slowdown = slowdown, .work_joules = power_work_joules(power, step, slowdown)};
 }
 
 void power_rest(const struct power *power, double ns, struct power_state *state) {
-    follow(power, 0, ns, state);
+    (void)follow(power, 0, ns, state->behind, state->behind);
 }
 
 /* ---- the cost model ---- */
@@ -259,7 +279,9 @@ struct cost_model {
     uint32_t n_used;
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
-    const struct lookup *waiting;                   /* the operator that waits; NULL: none */
+    /* Prices of each of them, by its sums; NULL: it goes by every span. */
+    struct known_spans *spans[GRAPH_MAX_OPS];
+    const struct lookup *waiting; /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
     double n_executions; /* operators of one step, repetitions counted */
 };
@@ -312,15 +334,19 @@ static enum provenance_kind kind_of_price(const struct lookup *lookup,
                                             : lookup->kind;
 }
 
-void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
-                  struct op_price out[GRAPH_MAX_OPS]) {
+void cost_explain_one(const struct cost_model *cost, uint32_t op, const struct step_shape *shape,
+                      struct chunk_rows chunks, struct op_price *out) {
+    const struct lookup *lookup = &cost->lookups[op];
+    ladder_price(lookup, shape, chunks, out);
+    const double waits_ns = ladder_wait_ns(lookup, shape);
+    out->kind = waits_ns > out->ns ? lookup->op->wait_kind : kind_of_price(lookup, out);
+    out->ns += waits_ns;
+}
+
+void cost_explain(const struct cost_model *cost, const struct step_shape *shape,
+                  struct chunk_rows chunks, struct op_price out[GRAPH_MAX_OPS]) {
     for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
-        const struct op *op = &cost->pricing.graph->ops[i];
-        ladder_price(&cost->lookups[i], shape, chunks, &out[i]);
-        double waits_ns = ladder_wait_ns(&cost->lookups[i], shape);
-        out[i].kind =
-            waits_ns > out[i].ns ? op->wait_kind : kind_of_price(&cost->lookups[i], &out[i]);
-        out[i].ns += waits_ns;
+        cost_explain_one(cost, i, shape, chunks, &out[i]);
     }
 }
 
@@ -446,12 +472,26 @@ static void sum_operators(struct cost_model *cost, const struct step_shape *shap
     memcpy(out->time.match_ns, match_ns, sizeof match_ns);
 }
 
+static void price_spans(const struct lookup *lookup, const struct step_shape *shape,
+                        struct chunk_rows asked, struct known_spans *known, struct op_price *out) {
+    if (known == NULL || shape->sym[lookup->op->span_n] == 0) {
+        ladder_price(lookup, shape, asked, out);
+        return;
+    }
+    const struct spans_key key = spans_key_of(lookup, shape, asked);
+    struct known_spans *place;
+    if (!known_spans_find(known, &key, &place)) {
+        ladder_price(lookup, shape, asked, &place->price);
+    }
+    *out = place->price;
+}
+
 static void add_attention(const struct cost_model *cost, const struct step_shape *shape,
                           struct chunk_rows asked, struct step_price *out) {
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         const struct lookup *lookup = &cost->lookups[cost->attention[i]];
         struct op_price price;
-        ladder_price(lookup, shape, asked, &price);
+        price_spans(lookup, shape, asked, cost->spans[i], &price);
         out->device_ns += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
@@ -494,35 +534,37 @@ static void wait_for_host(struct stepped *s) {
     }
 }
 
-/* How host and device go together; host_ns without looking. */
-static void join_host(struct stepped *s) {
-    const struct runtime *r = s->cost->pricing.runtime;
-    const int64_t *sym = s->shape->sym;
-    struct step_price *out = s->price;
-    bool reuses = sym[SYM_REFRESH_N] == 0 && sym[SYM_SELECT_N] == 0;
-    const uint32_t layers = s->cost->pricing.graph->model->layers;
-    double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
-                            : r->host_sync_ns[HOST_REFRESH];
-    double trunk_ns = out->device_ns - out->head_ns;
-    double launching_ns = out->host_ns - out->plan_ns;
+/* How host and device go together: a step's wall time, where the device takes that long, its head
+ * of it that long, and the host without looking. */
+static double joined_ns(const struct cost_model *cost, const struct step_shape *shape,
+                        const struct step_price *price, double device_ns, double head_ns,
+                        double host_ns) {
+    const struct runtime *r = cost->pricing.runtime;
+    const int64_t *sym = shape->sym;
+    const bool reuses = sym[SYM_REFRESH_N] == 0 && sym[SYM_SELECT_N] == 0;
+    const double launching_ns = host_ns - price->plan_ns, trunk_ns = device_ns - head_ns;
+    const uint32_t layers = cost->pricing.graph->model->layers;
+    const double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
+                                  : r->host_sync_ns[HOST_REFRESH];
+    const double synced_ns = device_ns + r->host_factor * sync_ns;
     switch ((enum host_mode)r->host_mode) {
     case HOST_SERIAL:
-        out->wall_ns = out->device_ns + launching_ns;
-        break;
+        return device_ns + launching_ns;
     case HOST_OVERLAPS:
-        out->wall_ns = out->device_ns + r->host_factor * sync_ns;
-        out->wall_ns = out->wall_ns > launching_ns ? out->wall_ns : launching_ns;
-        break;
+        return synced_ns > launching_ns ? synced_ns : launching_ns;
     case HOST_BY_LAYERS:
-        out->wall_ns = (trunk_ns > launching_ns ? trunk_ns : launching_ns) + out->head_ns +
-                       look_ns(r, s->shape);
-        break;
+        return (trunk_ns > launching_ns ? trunk_ns : launching_ns) + head_ns + look_ns(r, shape);
     case HOST_LOOPS:
-        out->wall_ns =
-            fmax(out->device_ns - out->loop_device_ns, launching_ns - out->loop_host_ns) +
-            out->loop_ns;
         break;
     }
+    return fmax(device_ns - price->loop_device_ns, launching_ns - price->loop_host_ns) +
+           price->loop_ns;
+}
+
+static void join_host(struct stepped *s) {
+    struct step_price *price = s->price;
+    price->wall_ns =
+        joined_ns(s->cost, s->shape, price, price->device_ns, price->head_ns, price->host_ns);
 }
 
 static void add_visit(struct stepped *s) {
@@ -539,10 +581,15 @@ static void issue(struct stepped *s) {
     s->price->wall_ns += s->price->issued_ns;
 }
 
-/* Compute-bound time grows, and host and device are combined anew. */
+/* How many times as long the device takes where compute-bound time grows. */
+static double times_longer(const struct step_price *price, double slowdown) {
+    return 1 + price->compute_ns * (slowdown - 1) / price->device_ns;
+}
+
+/* Host and device are combined anew. */
 static void slow(struct stepped *s) {
     struct step_price *price = s->price;
-    const double longer = 1 + price->compute_ns * (s->slowdown - 1) / price->device_ns;
+    const double longer = times_longer(price, s->slowdown);
     const double looking_ns = look_ns(s->cost->pricing.runtime, s->shape);
     price->device_ns *= longer;
     price->head_ns *= longer;
@@ -619,9 +666,8 @@ void cost_slow(const struct cost_model *cost, const struct step_shape *shape, do
     step_terms[TERM_CLOCK].apply(&stepped);
 }
 
-double cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
-                const struct step_price *highest, struct power_state *clock,
-                struct step_price *out) {
+struct cost_ran cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
+                         const struct step_price *highest, struct power_state *clock) {
     const bool waits_once = n > 1 && cost->pricing.runtime->host_mode == HOST_SERIAL;
     const double each_ns = highest->plan_ns;
     const double once_ns = highest->host_ns - each_ns + highest->visit_ns;
@@ -629,10 +675,16 @@ double cost_run(const struct cost_model *cost, const struct step_shape *shape, u
         waits_once ? highest->device_ns + each_ns + once_ns / n : highest->wall_ns;
     const struct power_step step = cost_power_step(highest, wall_ns);
     const struct power_spent spent = power_run(cost->power, &step, clock);
-    *out = *highest;
-    cost_slow(cost, shape, spent.slowdown, out);
-    out->wall_ns = waits_once ? out->device_ns + each_ns + once_ns / n : out->wall_ns;
-    return spent.work_joules;
+    const double longer = times_longer(highest, spent.slowdown);
+    const double device_ns = highest->device_ns * longer;
+    if (waits_once) {
+        return (struct cost_ran){device_ns, device_ns + each_ns + once_ns / n, spent.work_joules};
+    }
+    const double host_ns = highest->host_ns - look_ns(cost->pricing.runtime, shape);
+    const double joined =
+        joined_ns(cost, shape, highest, device_ns, highest->head_ns * longer, host_ns);
+    return (struct cost_ran){device_ns, joined + (highest->visit_ns + highest->plan_ns),
+                             spent.work_joules};
 }
 
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,
@@ -684,7 +736,7 @@ static enum provenance_kind kind_of(const struct profile *profile) {
 
 static void use_symbol(struct cost_model *cost, enum symbol symbol) {
     if (cost->known[symbol] == NULL) {
-        cost->known[symbol] = mem_zeroed(TABLE_VALUES, sizeof *cost->known[symbol]);
+        cost->known[symbol] = mem_reserved(TABLE_VALUES, sizeof *cost->known[symbol]);
     }
     cost->n_used = 0;
     for (int i = 0; i < SYM_COUNT; i++) {
@@ -758,6 +810,9 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
         cost->n_executions += op_type_of(op)->is_part ? 0 : graph->segments[op->segment].repeat;
         cost->waiting = op_type_of(op)->waits != NULL ? &cost->lookups[i] : cost->waiting;
         if (op_is_attention(op)) {
+            const bool goes_by_each = price_steps[STEP_VARLEN].concerns(&cost->lookups[i]);
+            cost->spans[cost->n_attention] =
+                goes_by_each ? NULL : mem_reserved(KNOWN_SPANS, sizeof **cost->spans);
             cost->attention[cost->n_attention++] = i;
         } else if (!cost->lookups[i].is_absent) {
             use_symbol(cost, op->rows);
@@ -831,7 +886,10 @@ void cost_close(struct cost_model *cost) {
         return;
     }
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
-        free(cost->known[symbol]);
+        mem_released(cost->known[symbol]);
+    }
+    for (uint32_t i = 0; i < cost->n_attention; i++) {
+        mem_released(cost->spans[i]);
     }
     free(cost);
 }

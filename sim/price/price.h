@@ -124,19 +124,23 @@ struct power_step cost_power_step(const struct step_price *price, double wall_ns
 /* A price at another clock: compute-bound time is `slowdown` times as long. */
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price);
-/* The next of `n` steps without a look between them, from the clock's current state: `highest` is
- * its price at the highest clock, *out the price. Returns the joules of its work. */
-double cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
-                const struct step_price *highest, struct power_state *clock,
-                struct step_price *out);
+/* The next of `n` steps without a look between them, from the clock's current state; `highest` is
+ * its price at the highest clock. */
+struct cost_ran {
+    double device_ns, wall_ns, work_joules;
+};
+struct cost_ran cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
+                         const struct step_price *highest, struct power_state *clock);
 /* The price at the clock that such steps settle at where they follow one another; returns the
  * slowdown, 1 where the profile has one clock. */
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,
                    struct step_price *price);
 
-/* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. */
-void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
-                  struct op_price out[GRAPH_MAX_OPS]);
+/* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. And of one of them. */
+void cost_explain(const struct cost_model *cost, const struct step_shape *shape,
+                  struct chunk_rows chunks, struct op_price out[GRAPH_MAX_OPS]);
+void cost_explain_one(const struct cost_model *cost, uint32_t op, const struct step_shape *shape,
+                      struct chunk_rows chunks, struct op_price *out);
 
 /* FLOPs, those of fp8 counted as the bf16 ones that take as long at the peaks, and bytes of
  * `n_steps` steps whose symbols sum to `sym`: exact for dense models, at the mean number of tokens

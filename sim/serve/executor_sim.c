@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/num.h"
 #include "sim/model/ranks.h"
 #include "sim/price/captured.h"
 #include "sim/system/system_step.h"
 
 struct flight {
     bool busy;
-    uint32_t place; /* in the heap, where busy */
     uint32_t steps;
     int64_t start_ns, end_ns;
     struct step_price price;
@@ -27,53 +27,58 @@ struct flight {
     uint64_t members;
 };
 
+struct landing {
+    int64_t end_ns;
+    uint32_t replica;
+};
+
 struct executor_sim {
     const struct system *system;
     const struct power *power; /* of its cards; NULL: the profile knows none */
     int64_t now_ns;
     uint32_t n_replicas, n_busy;
     struct pricing pricing;
-    uint32_t *heap; /* replicas in flight: none ends before the one at half its place */
+    struct landing *heap; /* of those in flight: none ends before the one at half its place */
+    uint32_t *places;     /* in the heap, of each replica that is busy */
     struct flight flights[];
 };
 
 /* ---- the heap ---- */
 
 /* Of equal ends the lower replica is first. */
-static bool is_before(const struct executor_sim *sim, uint32_t a, uint32_t b) {
-    const int64_t x = sim->flights[a].end_ns, y = sim->flights[b].end_ns;
-    return x != y ? x < y : a < b;
+static bool is_before(struct landing a, struct landing b) {
+    return a.end_ns != b.end_ns ? a.end_ns < b.end_ns : a.replica < b.replica;
 }
 
-static void put_at(struct executor_sim *sim, uint32_t place, uint32_t replica) {
-    sim->heap[place] = replica;
-    sim->flights[replica].place = place;
+static void put_at(struct executor_sim *sim, uint32_t place, struct landing landing) {
+    sim->heap[place] = landing;
+    sim->places[landing.replica] = place;
 }
 
+/* From its place, or nearer to the first one. */
 static void rise(struct executor_sim *sim, uint32_t replica) {
-    uint32_t place = sim->flights[replica].place;
-    for (; place > 0 && is_before(sim, replica, sim->heap[(place - 1) / 2]);
-         place = (place - 1) / 2) {
+    const struct landing landing = {sim->flights[replica].end_ns, replica};
+    uint32_t place = sim->places[replica];
+    for (; place > 0 && is_before(landing, sim->heap[(place - 1) / 2]); place = (place - 1) / 2) {
         put_at(sim, place, sim->heap[(place - 1) / 2]);
     }
-    put_at(sim, place, replica);
+    put_at(sim, place, landing);
 }
 
 static void depart(struct executor_sim *sim, uint32_t replica) {
-    struct flight *flight = &sim->flights[replica];
-    flight->busy = true;
-    flight->place = sim->n_busy++;
+    sim->flights[replica].busy = true;
+    sim->places[replica] = sim->n_busy++;
     rise(sim, replica);
 }
 
 /* Takes the first one out. */
 static struct flight *land(struct executor_sim *sim) {
-    struct flight *first = &sim->flights[sim->heap[0]];
-    const uint32_t last = sim->heap[--sim->n_busy];
+    struct flight *first = &sim->flights[sim->heap[0].replica];
+    const struct landing last = sim->heap[--sim->n_busy];
     uint32_t place = 0;
     for (uint32_t child; (child = 2 * place + 1) < sim->n_busy; place = child) {
-        child += child + 1 < sim->n_busy && is_before(sim, sim->heap[child + 1], sim->heap[child]);
-        if (!is_before(sim, sim->heap[child], last)) {
+        child += child + 1 < sim->n_busy && is_before(sim->heap[child + 1], sim->heap[child]);
+        if (!is_before(sim->heap[child], last)) {
             break;
         }
         put_at(sim, place, sim->heap[child]);
@@ -86,8 +91,14 @@ static struct flight *land(struct executor_sim *sim) {
 /* No step is longer than 73 years, and no clock goes beyond 146, so that sums fit. */
 static const int64_t longest_step_ns = INT64_C(1) << 61, last_ns = INT64_C(1) << 62;
 
+/* As llround has it, which is a call. */
+static int64_t rounded(double ns) {
+    const int64_t whole = (int64_t)ns;
+    return whole + (ns - (double)whole >= 0.5);
+}
+
 static int64_t whole_ns(double ns) {
-    return ns < 1 ? 1 : ns < (double)longest_step_ns ? llround(ns) : longest_step_ns;
+    return ns < 1 ? 1 : ns < (double)longest_step_ns ? rounded(ns) : longest_step_ns;
 }
 
 static int check_clock(const struct executor_sim *sim, int64_t step_ns, int64_t steps,
@@ -162,10 +173,10 @@ static double cards_joules(const struct executor_sim *sim, double work_joules, d
                : 0;
 }
 
-static bool is_equal(const struct power_state *a, const struct power_state *b) {
+static bool is_equal(const double a[POWER_LAGS], const double b[POWER_LAGS]) {
     bool equal = true;
     for (int i = 0; i < POWER_LAGS; i++) {
-        equal = equal && !(a->behind[i] < b->behind[i] || a->behind[i] > b->behind[i]);
+        equal = equal && !(a[i] < b[i] || a[i] > b[i]);
     }
     return equal;
 }
@@ -189,10 +200,10 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     uint32_t steps = 0;
     power_rest(sim->power, (double)(flight->start_ns - flight->end_ns), &flight->clock);
     for (uint32_t same = 1; steps < submission->repeat; steps += same) {
-        const struct power_state before = flight->clock;
+        double before[POWER_LAGS];
+        memcpy(before, flight->clock.behind, sizeof before);
         const int64_t room_ns = submission->stop_ns - flight->start_ns - wall_ns;
         const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
-        struct step_price price;
         if (stops && steps > 0 && room_ns <= 0) {
             break;
         }
@@ -201,21 +212,22 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
             issues = cost_issue(sim->system->cost, submission->step.shape, page_rows,
                                 flight->captured, &highest);
         }
-        const double work = cost_run(sim->system->cost, submission->step.shape, n_unrolled,
-                                     &highest, &flight->clock, &price);
-        const int64_t step_ns = whole_ns(price.wall_ns);
+        const struct cost_ran ran = cost_run(sim->system->cost, submission->step.shape, n_unrolled,
+                                             &highest, &flight->clock);
+        const int64_t step_ns = whole_ns(ran.wall_ns);
         const int64_t left = submission->repeat - steps;
-        const int64_t until_stop = stops ? (room_ns + step_ns - 1) / step_ns : left;
-        const bool differs = issues || !is_equal(&before, &flight->clock);
-        same = differs || until_stop < 1 ? 1
-               : until_stop < left       ? (uint32_t)until_stop
-                                         : (uint32_t)left;
-        if (step_ns > (last_ns - flight->start_ns - wall_ns) / same) {
+        same = 1;
+        if (!issues && is_equal(before, flight->clock.behind)) {
+            const int64_t until_stop = stops ? (room_ns + step_ns - 1) / step_ns : left;
+            same = (uint32_t)num_smaller(num_larger(until_stop, 1), left);
+        }
+        const int64_t left_ns = last_ns - flight->start_ns - wall_ns;
+        if (step_ns > (same > 1 ? left_ns / same : left_ns)) {
             return check_clock(sim, step_ns, last_ns, err);
         }
         wall_ns += same * step_ns;
-        device_ns += same * price.device_ns;
-        joules += same * work;
+        device_ns += same * ran.device_ns;
+        joules += same * ran.work_joules;
     }
     flight->price.device_ns = device_ns / steps;
     flight->host_ns =
@@ -285,7 +297,7 @@ static int submit(void *state, const struct submission *submission, struct err *
 static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
     struct executor_sim *sim = state;
     (void)err;
-    if (sim->n_busy > 0 && sim->flights[sim->heap[0]].end_ns <= until_ns) {
+    if (sim->n_busy > 0 && sim->heap[0].end_ns <= until_ns) {
         const struct flight *first = land(sim);
         account(sim, first);
         sim->now_ns = first->end_ns;
@@ -343,18 +355,19 @@ static void cut(void *state, uint32_t replica, int64_t now_ns) {
 static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
                            int64_t workspace_bytes, double *joules) {
     const struct executor_sim *sim = state;
-    struct step_price highest, estimate;
+    struct step_price highest;
     price(sim, shape, workspace_bytes, &highest);
-    estimate = highest;
+    double wall_ns = highest.wall_ns;
     *joules = 0;
     if (sim->power != NULL) {
         const struct flight *flight = &sim->flights[replica];
         struct power_state clock = flight->clock;
         power_rest(sim->power, (double)(sim->now_ns - flight->end_ns), &clock);
-        const double work = cost_run(sim->system->cost, shape, 1, &highest, &clock, &estimate);
-        *joules = cards_joules(sim, work, estimate.wall_ns);
+        const struct cost_ran ran = cost_run(sim->system->cost, shape, 1, &highest, &clock);
+        wall_ns = ran.wall_ns;
+        *joules = cards_joules(sim, ran.work_joules, wall_ns);
     }
-    return whole_ns(estimate.wall_ns);
+    return whole_ns(wall_ns);
 }
 
 struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_replicas) {
@@ -363,6 +376,7 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
     sim->power = cost_power(system->cost);
     sim->n_replicas = n_replicas;
     sim->heap = mem_zeroed(n_replicas, sizeof *sim->heap);
+    sim->places = mem_zeroed(n_replicas, sizeof *sim->places);
     const bool knows = sim->power != NULL && cost_knows_issued(system->cost);
     for (uint32_t i = 0; knows && i < n_replicas; i++) {
         sim->flights[i].captured = mem_zeroed(1, sizeof *sim->flights[i].captured);
@@ -378,6 +392,7 @@ void executor_sim_close(struct executor_sim *sim) {
         free(sim->flights[i].captured);
     }
     free(sim->heap);
+    free(sim->places);
     free(sim);
 }
 

@@ -19,9 +19,11 @@ bool reject_reason_is_named(uint32_t reason, const char *const *own) {
 }
 
 const char *reject_reason_name(uint32_t reason, const char *const *own) {
-    return reject_reason_is_named(reason, own)   ? own[reason - REJECT_OWN]
-           : reason == REJECT_OWN && own == NULL ? "scheduler"
-                                                 : reject_reason_names[reason];
+    if (own == NULL) {
+        return reason == REJECT_OWN ? "scheduler" : reject_reason_names[reason];
+    }
+    return reject_reason_is_named(reason, own) ? own[reason - REJECT_OWN]
+                                               : reject_reason_names[reason];
 }
 
 const char *const event_kind_names[EVENT_KIND_COUNT] = {

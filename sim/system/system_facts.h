@@ -10,6 +10,18 @@
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);
 
+/* A policy as results name it: by its own name, its file where it is a plug-in, and the parameters
+ * whose values are not the initial ones, spelt as --set takes them. */
+struct policy_facts {
+    const char *kind, *name, *file; /* file NULL: built in */
+    char changed[1024];             /* "patience=5s, most=2"; "": none is */
+};
+enum { SYSTEM_POLICY_KINDS = 4 }; /* scheduler, cache, decoder, router: the index below */
+void system_policy_facts(const struct system *system, int kind, struct policy_facts *out);
+
+/* Whether the value of a key, scheduler or host@h100, names a file where it holds a slash. */
+bool system_key_names_file(const char *key);
+
 /* Names of the shipped systems, in file order, with their `doc`. */
 int system_list(int (*each)(void *state, const char *name, const char *doc), void *state,
                 struct err *err);

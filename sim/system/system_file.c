@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/input/datadir.h"
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -271,39 +272,31 @@ int system_take_section(struct system *s, const struct system_files *files, cons
     return status != 0 ? status : settle_assumptions(s, err);
 }
 
-/* Whether the value of the key names a file where it holds a slash. */
-static bool names_file(const char *key) {
+bool system_key_names_file(const char *key) {
     size_t length = strcspn(key, "@");
     for (int part = 0; part < SYSTEM_PARTS; part++) {
         const char *name = system_part_names[part];
         if (strlen(name) == length && strncmp(name, key, length) == 0) {
-            return true;
+            return part != SYSTEM_CONFIDENCE; /* MODEL/WORKLOAD, no file */
         }
     }
     return false;
 }
 
-/* A path in the user's file begins at that file's folder; in what comes by /dev/stdin or <(...) in
- * a shell, where the program does. */
+/* Paths in the user's file begin at that file's folder. */
 static int place_files(struct config *own, struct err *err) {
-    const bool is_handed = strncmp(own->path, "/dev/", strlen("/dev/")) == 0;
-    const char *slash = is_handed ? NULL : strrchr(own->path, '/');
-    for (size_t i = 0; slash != NULL && i < own->n_entries; i++) {
+    for (size_t i = 0; i < own->n_entries; i++) {
         struct config_entry *entry = &own->entries[i];
-        const char *value = entry->value;
-        if (!names_file(entry->key) || strchr(value, '/') == NULL || value[0] == '/') {
+        char placed[sizeof((struct setting *)0)->value];
+        if (!system_key_names_file(entry->key) || strchr(entry->value, '/') == NULL) {
             continue;
         }
-        value += strncmp(value, "./", 2) == 0 ? 2 : 0;
-        size_t size = (size_t)(slash - own->path) + 1 + strlen(value) + 1;
-        if (size > sizeof((struct setting *)0)->value) {
+        if (!path_named_in(own->path, entry->value, placed, sizeof placed)) {
             return err_usage(err, "%s:%d: the path of %s is longer than %zu characters", own->path,
-                             entry->line, entry->key, sizeof((struct setting *)0)->value - 1);
+                             entry->line, entry->key, sizeof placed - 1);
         }
-        char *placed = mem_zeroed(size, 1);
-        snprintf(placed, size, "%.*s%s", (int)(slash - own->path) + 1, own->path, value);
         free(entry->value);
-        entry->value = placed;
+        entry->value = mem_text(placed);
     }
     return 0;
 }

@@ -52,6 +52,66 @@ char *system_text(const struct system *s) {
     return bytes;
 }
 
+/* A whole number in the largest unit that leaves it whole. */
+static void add_whole(FILE *out, int64_t value, const char *unit) {
+    static const struct {
+        const char *unit, *suffix;
+        int64_t size;
+    } units[] = {{"ns", "s", 1000000000},  {"ns", "ms", 1000000},     {"ns", "us", 1000},
+                 {"ns", "ns", 1},          {"bytes", "GiB", 1 << 30}, {"bytes", "MiB", 1 << 20},
+                 {"bytes", "KiB", 1 << 10}};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(units[i].unit, unit) == 0 && value != 0 && value % units[i].size == 0) {
+            fprintf(out, "%" PRId64 "%s", value / units[i].size, units[i].suffix);
+            return;
+        }
+    }
+    fprintf(out, "%" PRId64, value);
+}
+
+static void add_changed(FILE *out, const struct param *param, const void *state) {
+    char value[128];
+    fprintf(out, "%s%s=", ftell(out) > 0 ? ", " : "", param->name);
+    if (param->type == PARAM_I64) {
+        int64_t whole;
+        memcpy(&whole, (const char *)state + param->offset, sizeof whole);
+        add_whole(out, whole, param->unit);
+    } else if (param->type == PARAM_F64) {
+        double number;
+        memcpy(&number, (const char *)state + param->offset, sizeof number);
+        fprintf(out, "%.9g", number);
+    } else {
+        fputs(param_text(param, state, value, sizeof value), out);
+    }
+}
+
+void system_policy_facts(const struct system *s, int kind, struct policy_facts *out) {
+    void *state;
+    const struct policy *policy = system_policy(s, (enum system_part)kind, &state);
+    const struct setting *asked = system_applied(s, system_part_names[kind]);
+    const bool is_file = asked != NULL && strchr(asked->value, '/') != NULL;
+    *out = (struct policy_facts){.kind = system_part_names[kind],
+                                 .name = policy->name,
+                                 .file = is_file ? asked->value : NULL};
+    void *initial = mem_zeroed(policy->state_bytes + 1, 1);
+    char *changed = NULL;
+    size_t size;
+    FILE *text = mem_stream(&changed, &size);
+    param_defaults(policy->params, policy->n_params, initial);
+    for (uint64_t i = 0; i < policy->n_params; i++) {
+        char now[128], then[128];
+        param_text(&policy->params[i], state, now, sizeof now);
+        param_text(&policy->params[i], initial, then, sizeof then);
+        if (strcmp(now, then) != 0) {
+            add_changed(text, &policy->params[i], state);
+        }
+    }
+    mem_stream_close(text);
+    snprintf(out->changed, sizeof out->changed, "%s", changed);
+    free(changed);
+    free(initial);
+}
+
 /* Two words where some prices come from the second profile. */
 const char *system_profile_kind(const struct system *s) {
     static const char *const mixed[3][3] = {

@@ -8,13 +8,14 @@
 #include "tests/support/suite.h"
 
 static bool is_of_run(const struct column_group *group) {
-    return group->owner == OF_RUN || group->owner == OF_RUN_REQUESTS;
+    return group->owner == OF_RUN || group->owner == OF_RUN_REQUESTS ||
+           group->owner == OF_RUN_RESULT;
 }
 
-static uint32_t count_named(bool of_runs, const char *name) {
+static uint32_t count_named(const struct column_group *as, const char *name) {
     uint32_t n = 0;
     for (const struct column_group *g = column_groups; g->title != NULL; g++) {
-        bool counts = of_runs ? is_of_run(g) : g->owner == OF_REQUEST;
+        bool counts = is_of_run(as) ? is_of_run(g) : g->owner == as->owner;
         for (const struct column *c = g->columns; counts && c->name != NULL; c++) {
             n += strcmp(c->name, name) == 0;
         }
@@ -25,7 +26,7 @@ static uint32_t count_named(bool of_runs, const char *name) {
 TEST(a_name_is_declared_once_and_says_what_it_is_in_a_line) {
     for (const struct column_group *g = column_groups; g->title != NULL; g++) {
         for (const struct column *c = g->columns; c->name != NULL; c++) {
-            uint32_t n = g->owner == OF_PLOTS ? 1 : count_named(is_of_run(g), c->name);
+            uint32_t n = g->owner == OF_PLOTS ? 1 : count_named(g, c->name);
             ck_assert_msg(n == 1, "%s is declared %u times", c->name, n);
             ck_assert_msg(c->unit != NULL && c->doc != NULL, "%s has no unit or doc", c->name);
             ck_assert_msg(c->doc[0] != '\0' && strlen(c->doc) <= 70, "%s: %s", c->name, c->doc);

@@ -146,7 +146,7 @@ static void flip_bytes(void) {
         fclose(file);
         bool told = is_told();
         n_told += told;
-        ck_assert_msg(told || comes_back(), "byte %ld is changed, and nobody says so", at);
+        ck_assert_msg(told || comes_back(), "byte %ld is changed, and no one says so", at);
         file = fopen(path, "r+b");
         ck_assert_uint_eq(fwrite(file_copy, 1, (size_t)file_size, file), (size_t)file_size);
         fclose(file);

@@ -64,6 +64,29 @@ TEST(draws_do_not_depend_on_company_or_order) {
     ck_assert_int_ne(memcmp(alone[0], together[0], sizeof alone[0]), 0);
 }
 
+/* A pass draws what it reads alone: the same numbers as when all positions are drawn. */
+TEST(a_draw_does_not_depend_on_which_others_are_wanted) {
+    struct decode_process processes[3] = {middling, middling, process_kumaraswamy(2, 1)};
+    uint8_t masked[B], wanted[B];
+    processes[1].temperature = 0.5;
+    processes[1].drawing.draws = true;
+    for (uint32_t i = 0; i < B; i++) {
+        masked[i] = i % 5 != 1;
+        wanted[i] = i % 3 == 0;
+    }
+    for (size_t p = 0; p < 3; p++) {
+        float all[B], some[B];
+        struct decode_view view = {.request = 8, .block_length = B, .masked = masked};
+        view.behind_text = 4;
+        process_confidence(&processes[p], 3, &view, all);
+        view.wanted = wanted;
+        process_confidence(&processes[p], 3, &view, some);
+        for (uint32_t i = 0; i < B; i++) {
+            ck_assert(some[i] == (wanted[i] ? all[i] : 0));
+        }
+    }
+}
+
 /* Unmasking a position on the right of i changes nothing but the share of the block known: with no
  * weight on it, i's confidence stays; and a nearer known position on the left raises it. */
 TEST(confidence_falls_with_the_gap_at_the_left) {

@@ -59,7 +59,7 @@ TEST(known_constants_are_recovered) {
 TEST(a_holds_mean_power_is_that_of_the_steps_that_are_simulated) {
     const struct power_sample s = sample(STEPS - 1);
     const struct power_step step = power_sample_step(&card, &s);
-    struct power_state clock = {{0}};
+    struct power_state clock = {.behind = {0}};
     double ns, watts, held_ns = 0, joules = 0;
     while (held_ns < s.held_ns) {
         const struct power_spent spent = power_run(&card, &step, &clock);

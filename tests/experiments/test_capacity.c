@@ -355,7 +355,7 @@ TEST(what_makes_no_sense_is_refused) {
             "--gpu", "rtx4090", "--slo", "p99 latency<8s", "--price", "l40s=2");
     REFUSES(2, "--price: 'l40s=free' is not GPU=DOLLARS an hour", "capacity", "--requests",
             "500000000", "--slo", "p99 latency<8s", "--price", "l40s=free");
-    REFUSES(2, "--over: 'replicas' is not KEY=VALUE", "capacity", "--over", "replicas", "--slo",
+    REFUSES(2, "--over: 'replicas' is not KEY=A,B,...", "capacity", "--over", "replicas", "--slo",
             "p99 latency<8s");
 }
 

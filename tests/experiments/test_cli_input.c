@@ -278,7 +278,7 @@ TEST(a_bad_ini_file_is_refused_with_its_line) {
     refuses_file("sweep.ini", "[swep]\nsystems = dllm-serve\n", NULL,
                  ":2: found section [swep], expected [sweep] only");
     refuses_file("sweep.ini", "[sweep]\nrates = 1,,2\n", NULL,
-                 ":2: expected at most 100000 values, none of them empty or longer than 191 bytes");
+                 ":2: '' is empty, or longer than 191 characters with the file's folder");
     refuses_file("sweep.ini", "[sweep]\nrates = 1, fast\n", NULL,
                  ":2: 'fast' is not a rate above 0");
     refuses_file("sweep.ini", "[sweep]\nset.page_token = 16\n", NULL,

@@ -351,6 +351,10 @@ TEST(policies_are_compared_over_a_key) {
     ck_assert_uint_eq(json_array_size(all), 2);
     ck_assert_str_eq(json_string_value(json_object_get(json_array_get(all, 1), "system")), "sdar");
     json_decref(all);
+    text = PRINTS("compare", "--requests", "4", "--over", "gpu=l40s,h100");
+    ck_assert_msg(strstr(text, " on several GPUs") != NULL && strstr(text, "\nh100 ") != NULL, "%s",
+                  text);
+    free(text);
     REFUSES(2, "is not KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler");
     REFUSES(2, "expected KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler=a,,b");
     REFUSES(2, "--over: '2' is there twice", "compare", "--over", "max_requests=2,4,2");
@@ -358,6 +362,36 @@ TEST(policies_are_compared_over_a_key) {
             "workload.rate=1,2");
     REFUSES(2, "unknown scheduler 'nosuch'", "compare", "--systems", "sdar", "--over",
             "scheduler=static,nosuch");
+}
+
+/* In tables, not in what a point is found again by; the same words as those of compare. */
+TEST(plug_ins_are_called_by_their_own_names_in_grids_and_capacities) {
+    char over[1024], grid[1024];
+    const char *paced = suite_plugin("paced_scheduler"),
+               *counting = suite_plugin("state_scheduler");
+    snprintf(grid, sizeof grid, "[sweep]\nrequests = 4\nset.scheduler = %s, look-ahead\n", paced);
+    const char *file = scratch_write("names.ini", grid);
+    char *text = PRINTS("sweep", file);
+    ck_assert_msg(strstr(text, " paced ") != NULL && strstr(text, paced) == NULL, "%s", text);
+    free(text);
+    json_t *all = JSON("sweep", file);
+    const json_t *point = json_object_get(json_array_get(all, 0), "point");
+    ck_assert_str_eq(json_string_value(json_object_get(point, "scheduler")), paced);
+    json_decref(all);
+    snprintf(over, sizeof over, "scheduler=%s,%s,%s", paced, counting,
+             suite_plugin("static_scheduler"));
+    const char *plain = scratch_write("plain.ini", "[sweep]\nrequests = 4\n");
+    text = PRINTS("sweep", plain, "--over", over, "--over", "max_requests=2");
+    ck_assert_msg(strstr(text, " paced ") != NULL && strstr(text, " counting (/") != NULL, "%s",
+                  text);
+    free(text);
+    text = PRINTS("capacity", "--roofline", "--requests", "20", "--no-curve", "--slo",
+                  "mean latency<100s", "--over", over);
+    ck_assert_msg(strstr(text, " paced ") != NULL && strstr(text, " counting (/") != NULL, "%s",
+                  text);
+    free(text);
+    REFUSES(2, "lists values of scheduler already", "sweep", file, "--over", over);
+    REFUSES(2, "--over: systems are listed by --systems", "sweep", plain, "--over", "system=sdar");
 }
 
 /* Bursts that overload an L40S, in the run of `make demo`. */

@@ -20,7 +20,7 @@
 static const char *digest_of(const char *bytes, size_t size, size_t piece) {
     static char hex[SHA256_HEX_CHARS];
     struct sha256 sha;
-    sha256_init(&sha);
+    sha256_begin(&sha);
     for (size_t at = 0; at < size; at += piece) {
         sha256_add(&sha, bytes + at, size - at < piece ? size - at : piece);
     }

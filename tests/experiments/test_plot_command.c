@@ -1,10 +1,12 @@
 /* unmask plot: points over seeds, distributions, courses, and what is not drawn together. */
 #include <jansson.h>
 #include <math.h>
+#include <sqlite3.h>
 #include <string.h>
 
 #include "analysis/field.h"
 #include "analysis/spread.h"
+#include "sim/base/mem.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 #include "tests/support/says.h"
@@ -173,6 +175,68 @@ TEST(a_caption_counts_saturated_and_rejecting_runs) {
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
         ck_assert_msg(strstr(text, said[i]) != NULL, "%s", text);
     }
+    free(text);
+}
+
+static const char *const tenants_sql =
+    "UPDATE runs SET summary = json_remove(summary, '$.tenants', '$.fairness'), sha256 = NULL";
+
+/* Of runs, of single requests and of distributions; also of what an older program recorded. */
+TEST(plots_tell_tenants_apart) {
+    const char *db = scratch_path("tenants.db");
+    const char *trace = scratch_write(
+        "tenants.csv", "arrival_us,input_tokens,output_tokens,tenant\n0,100,64,1\n0,2000,64,2\n"
+                       "9000000,100,64,1\n9000000,2000,64,2\n9000000,100,64,2\n");
+    free(PRINTS("run", "--workload", trace, "--rate", "1", "--db", db));
+    free(PRINTS("run", "--workload", trace, "--rate", "4", "--db", db));
+    char *text = PRINTS("run", "--workload", trace, "--slo-latency", "5s");
+    ck_assert_msg(strstr(text, "tenants      2; fairness 0.") != NULL, "%s", text);
+    free(text);
+    char *before = NULL;
+    for (int is_old = 0; is_old < 2; is_old++) {
+        char *now = PRINTS("plot", db, "-x", "rate", "-y", "latency_s.mean,service_share", "--by",
+                           "tenant", "--json");
+        ck_assert(before == NULL || strcmp(before, now) == 0);
+        json_t *rows = rows_of(mem_text(now));
+        ck_assert_uint_eq(json_array_size(rows), 8);
+        ck_assert_double_gt(number(rows, 2, "y"), number(rows, 0, "y"));
+        json_decref(rows);
+        free(before);
+        before = now;
+        sqlite3 *handle;
+        ck_assert_int_eq(sqlite3_open(db, &handle), SQLITE_OK);
+        ck_assert_int_eq(sqlite3_exec(handle, tenants_sql, NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_close(handle);
+    }
+    free(before);
+    json_t *rows =
+        rows_of(PRINTS("plot", db, "-x", "prompt_tokens", "-y", "latency_s", "--each-request",
+                       "--by", "tenant", "--where", "tenant = 2", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 6);
+    json_decref(rows);
+    rows = rows_of(PRINTS("plot", db, "--cdf", "latency_s", "--by", "rate,tenant", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 10);
+    ck_assert_double_eq_tol(number(rows, 9, "y"), 100, 1e-9);
+    json_decref(rows);
+    REFUSES(2, "runs that differ in 'tenant' would be one point", "plot", db, "-x", "rate", "-y",
+            "service_share");
+    REFUSES(2, "a run has no field 'mfu'", "plot", db, "-x", "rate", "-y", "mfu", "--by", "tenant");
+    REFUSES(2, "not told apart by tenant", "plot", db, "--over-time", "running", "--by", "tenant");
+    free(PRINTS("report", db, "--out", scratch_path("tenants.html")));
+}
+
+/* A plug-in is called by its own name, wherever its file lies. */
+TEST(plots_call_a_plug_in_by_its_name) {
+    const char *db = scratch_path("own.db");
+    free(PRINTS("run", "--requests", "4", "--db", db, "--scheduler",
+                suite_plugin("paced_scheduler")));
+    free(PRINTS("run", "--requests", "4", "--db", db, "--scheduler",
+                suite_plugin("state_scheduler")));
+    free(PRINTS("run", "--requests", "4", "--db", db, "--scheduler",
+                suite_plugin("static_scheduler")));
+    char *text = PRINTS("plot", db, "-x", "scheduler", "-y", "tpf", "--json");
+    ck_assert_msg(strstr(text, "\"paced\"") != NULL && strstr(text, "\"counting (/") != NULL, "%s",
+                  text);
     free(text);
 }
 

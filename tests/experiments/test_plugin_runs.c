@@ -226,6 +226,70 @@ TEST(a_scheduler_that_waits_for_a_time_does_not_starve) {
     free(text);
 }
 
+static void copy_plugin(const char *name, const char *to) {
+    char command[2048];
+    snprintf(command, sizeof command, "cp '%s' '%s'", suite_plugin(name), to);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Numbers of two builds of a plug-in are not set beside each other. */
+TEST(the_points_of_a_sweep_have_one_file_or_say_so) {
+    char text[1024];
+    const char *place = scratch_path("changing.so"), *other = scratch_path("changed.so");
+    copy_plugin("bad_late_cache", place);
+    copy_plugin("template_cache", other);
+    setenv("UNMASK_PLACE", place, 1);
+    setenv("UNMASK_OTHER", other, 1);
+    setenv("UNMASK_CRIME", "replace", 1);
+    snprintf(text, sizeof text,
+             "[sweep]\nsystems = vanilla\nrates = 1000, 999\nrequests = 3010\ninput_tokens = 32\n"
+             "output_tokens = 4\nset.cache = %s\n",
+             place);
+    const char *file = scratch_write("changing.ini", text);
+    struct output output = CLI("sweep", file, "-j", "1", "--json");
+    setenv("UNMASK_CRIME", "nothing", 1);
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, "changing.so was replaced while this program ran") != NULL,
+                  "%s", output.err);
+    output_free(&output);
+    free(PRINTS("sweep", file, "-j", "1", "--json"));
+}
+
+/* As a run's: what was served until then is on record, and is no result. */
+TEST(a_point_that_starves_is_recorded_until_then) {
+    char text[1024];
+    const char *db = scratch_path("starving.db");
+    snprintf(text, sizeof text,
+             "[sweep]\nsystems = dllm-serve\nrates = 1000\nrequests = 4300\ninput_tokens = 32\n"
+             "output_tokens = 4\nset.workload.arrivals = gamma\nset.scheduler = %s\n",
+             suite_plugin("bad_late"));
+    const char *file = scratch_write("starving.ini", text);
+    for (int again = 0; again < 2; again++) {
+        setenv("UNMASK_CRIME", "starve", 1);
+        struct output output = CLI("sweep", file, "--db", db, "--levels", "steps");
+        setenv("UNMASK_CRIME", "nothing", 1);
+        ck_assert_int_eq(output.status, 1);
+        ck_assert_msg(strstr(output.err, "scheduler late starves at ") != NULL, "%s", output.err);
+        output_free(&output);
+    }
+    char *said = PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin");
+    ck_assert_ptr_nonnull(strstr(said, "up to where the run was cut off"));
+    free(said);
+    free(PRINTS("sweep", file, "--db", db)); /* which finds no result there */
+}
+
+#ifdef __linux__
+/* A thread that ends calls what a load of the plug-in asked it to, whose run is over by then. */
+TEST(keys_of_threads_outlive_a_run) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             "[sweep]\nsystems = dllm-serve\nrates = 1, 2, 3, 4, 5, 6\nrequests = 20\n"
+             "set.scheduler = %s\n",
+             suite_plugin("key_scheduler"));
+    free(PRINTS("sweep", scratch_write("keys.ini", text), "-j", "4"));
+}
+#endif
+
 /* A sweep over `rates` with the policy in place of its kind's, on two replicas. */
 static char *sweep_static(const char *name, const char *kind, const char *rates,
                           const char *threads) {
@@ -239,10 +303,10 @@ static char *sweep_static(const char *name, const char *kind, const char *rates,
 }
 
 TEST(static_variables_are_a_runs_own_on_any_number_of_threads) {
-    static const char *const kinds[] = {"decoder", "router", "scheduler"};
-    static const char *const others[] = {"static_decoder", "static_router"};
-    for (int i = 0; i < 2 + N_KEEPERS; i++) {
-        const char *kind = kinds[i < 2 ? i : 2], *name = i < 2 ? others[i] : keepers[i - 2];
+    static const char *const kinds[] = {"decoder", "router", "cache", "scheduler"};
+    static const char *const others[] = {"static_decoder", "static_router", "static_cache"};
+    for (int i = 0; i < 3 + N_KEEPERS; i++) {
+        const char *kind = kinds[i < 3 ? i : 3], *name = i < 3 ? others[i] : keepers[i - 3];
         char *one = sweep_static(name, kind, "5, 20", "1");
         char *four = sweep_static(name, kind, "5, 20", "4");
         char *alone = sweep_static(name, kind, "20", "1");
@@ -291,6 +355,33 @@ TEST(paths_in_a_systems_file_begin_at_its_folder) {
     ck_assert_int_eq(output.status, 1);
     ck_assert_msg(strstr(output.err, text) != NULL, "%s", output.err);
     output_free(&output);
+}
+
+/* The same in a grid and in a study; a name without a slash is that of a shipped thing. */
+TEST(paths_in_a_grid_and_a_study_begin_at_their_folder) {
+    char command[1024], absolute[512];
+    ck_assert_ptr_nonnull(realpath(suite_plugin("template_scheduler"), absolute));
+    const char *folder = scratch_path("grids");
+    snprintf(command, sizeof command,
+             "mkdir -p '%s' && cp '%s' '%s/mine.so' && cp traces/samples/burstgpt_head400.csv "
+             "'%s/mine.csv'",
+             folder, absolute, folder, folder);
+    ck_assert_int_eq(system(command), 0);
+    const char *grid =
+        scratch_write("grids/grid.ini", "[sweep]\nset.scheduler = ./mine.so, look-ahead\n"
+                                        "workloads = mine.csv, burst\nrequests = 5\n");
+    free(PRINTS("sweep", grid));
+    snprintf(command, sizeof command, "'%s' sweep /dev/stdin <'%s' >/dev/null 2>&1",
+             getenv("UNMASK"), grid);
+    ck_assert_int_ne(system(command), 0); /* handed over, it begins where the program does */
+    const char *study =
+        scratch_write("grids/study.ini",
+                      "[figure]\nkind = bars\ntitle = mine\nx_label = x\ny_label = y\nquery = "
+                      "SELECT 'a' AS panel, "
+                      "model AS series, 1 AS x, throughput_tok_s AS y FROM run\n"
+                      "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = mine.csv\nrequests = 5\n"
+                      "set scheduler = ./mine.so\n");
+    free(PRINTS("figure", study, "--out", folder));
 }
 
 /* What a shell hands over lies in no folder of anybody's. */

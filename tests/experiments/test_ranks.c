@@ -237,14 +237,17 @@ TEST(any_number_of_ranks_gives_the_same_bytes) {
 /* Points that find no room, reject requests or have limits, notes beneath tables, and points that
  * the database holds some of. */
 TEST(ranks_tell_all_that_a_table_and_a_record_say) {
-    char words[512];
+    char words[512], text[1024], trace[512];
     if (!has_ranks()) {
         return;
     }
-    const char *ini = scratch_write(
-        "room.ini", "[sweep]\nsystems = dllm-serve, sdar\ngpus = l4, l40s\nrates = 0.5\n"
-                    "requests = 8\nworkloads = traces/samples/burstgpt_head400.csv\n"
-                    "set.memory_utilization = 0.76\nset.context_tokens = 2048\n");
+    ck_assert_ptr_nonnull(realpath("traces/samples/burstgpt_head400.csv", trace));
+    snprintf(text, sizeof text,
+             "[sweep]\nsystems = dllm-serve, sdar\ngpus = l4, l40s\nrates = 0.5\n"
+             "requests = 8\nworkloads = %s\nset.memory_utilization = 0.76\n"
+             "set.context_tokens = 2048\n",
+             trace);
+    const char *ini = scratch_write("room.ini", text);
     snprintf(words, sizeof words, "sweep %s --slo-latency 40s --levels steps", ini);
     expect_same_by_ranks(words, "--db");
     snprintf(words, sizeof words, "sweep %s --slo-latency 40s --levels steps --seeds 2 --bound",

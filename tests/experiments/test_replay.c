@@ -223,19 +223,82 @@ static void record_and_play(const char *const *words) {
     ck_assert(row.yes[PLAYED]);
 }
 
+/* A golden database, to be changed. */
+static void copy_of_schema(int version, char copy[512]) {
+    char name[64], command[600];
+    snprintf(name, sizeof name, "schema-%d.db", version);
+    snprintf(copy, 512, "%s", scratch_path(name));
+    snprintf(command, sizeof command, "cp tests/golden/databases/%s '%s'", name, copy);
+    ck_assert_int_eq(system(command), 0);
+}
+
 /* Made when steps knew one outcome of a position, that it is committed: focus and dllm-serve
  * simulated, entropy-cache on the processor. */
 TEST(runs_of_schema_7_are_played) {
-    char copy[512], command[600];
-    snprintf(copy, sizeof copy, "%s", scratch_path("schema-7.db"));
-    snprintf(command, sizeof command, "cp tests/golden/databases/schema-7.db '%s'", copy);
-    ck_assert_int_eq(system(command), 0);
+    char copy[512];
+    copy_of_schema(7, copy);
     for (int change = 0; change < 2; change++) {
         free(PRINTS("replay", "--db", copy, "--run", "1"));
         free(PRINTS("replay", "--db", copy, "--run", "2"));
         free(PRINTS("replay", "--db", copy, "--run", "3"));
         free(PRINTS("replay", "--db", copy, "--run", "3", "--backend", "cpu"));
         free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
+    }
+}
+
+/* Made when requests had no deadlines: dllm-serve, and sdar on two replicas. */
+TEST(runs_of_schema_8_are_played) {
+    char copy[512];
+    copy_of_schema(8, copy);
+    for (int change = 0; change < 2; change++) {
+        free(PRINTS("replay", "--db", copy, "--run", "1"));
+        free(PRINTS("replay", "--db", copy, "--run", "2"));
+        free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
+    }
+    char *json = PRINTS("replay", "--db", copy, "--run", "1", "--json");
+    ck_assert_ptr_null(strstr(json, "\"late\""));
+    free(json);
+}
+
+/* What a scheduler rejected, put off and waited for, what a router held back and moved, and what a
+ * decoder and a cache did by load, is so again. */
+TEST(policies_that_see_more_are_played) {
+    static const struct {
+        const char *kind, *plugin, *more;
+    } tried[] = {{"scheduler", "seeing_scheduler", "scheduler.wakes=1"},
+                 {"scheduler", "seeing_scheduler", "scheduler.rejects=1"},
+                 {"router", "seeing_router", "router.hold=50ms"},
+                 {"decoder", "loaded_decoder", "replicas=1"},
+                 {"cache", "loaded_cache", "replicas=1"}};
+    for (size_t i = 0; i < sizeof tried / sizeof tried[0]; i++) {
+        char setting[600];
+        snprintf(setting, sizeof setting, "%s=%s", tried[i].kind, suite_plugin(tried[i].plugin));
+        const char *db = scratch_path("seeing.db");
+        const char *const interval =
+            strcmp(tried[i].kind, "cache") == 0 ? "replicas=1" : "cache.interval_steps=4";
+        char *run =
+            PRINTS("run", "--gpu", "l40s", "--workload", "burst", "--requests", "60", "--rate",
+                   "1.5", "--set", "max_requests=8", "--set", "replicas=2", "--set", interval,
+                   "--set", tried[i].more, "--set", setting, "--set", "workload.deadline=uniform",
+                   "--set", "workload.deadline.max=20s", "--set", "workload.priority=uniform",
+                   "--db", db, "--levels", "events", "--json");
+        char number[16];
+        snprintf(number, sizeof number, "%zu", i + 1);
+        char *played = PRINTS("replay", "--db", db, "--run", number, "--allow-plugin", "--json");
+        json_t *a = json_loads(run, 0, NULL), *b = json_loads(played, 0, NULL);
+        static const char *const same[] = {
+            "requests",   "completed", "rejected", "rejected_by_reason",
+            "makespan_s", "latency_s", "steps"};
+        for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
+            ck_assert_msg(json_equal(json_object_get(a, same[k]), json_object_get(b, same[k])),
+                          "%s: %s", setting, same[k]);
+        }
+        const bool rejects = strcmp(tried[i].kind, "scheduler") == 0;
+        ck_assert_int_eq(json_integer_value(json_object_get(a, "rejected")) > 0, rejects);
+        json_decref(a);
+        json_decref(b);
+        free(run);
+        free(played);
     }
 }
 

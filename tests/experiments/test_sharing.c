@@ -81,7 +81,8 @@ TEST(runs_on_record_twice_count_once) {
            " output_tokens, arrival_ns, admitted_ns, first_block_ns, finished_ns, state, reason,"
            " steps, refresh_steps, preemptions, first_block_tokens, tokens_processed,"
            " answer_tokens, committed_tokens, steps_after_end, tokens_after_end, prefix_tokens,"
-           " shared_tokens, shared_with, session, follows, place FROM requests;"
+           " shared_tokens, shared_with, session, follows, place, deadline_ns, priority,"
+           " predicted_tokens FROM requests;"
            "INSERT INTO runs SELECT run + 12, system, model, gpu, profile, profile_kind, backend,"
            " trace, trace_provenance, seed, config, summary, n_requests, n_steps, n_events,"
            " identity, incomplete, rows_sha256, sha256 FROM runs");

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "analysis/paper/paper.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
 #include "experiments/run/questions.h"
 #include "experiments/study/server.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "analysis/store/store.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/recorded.h"
 #include "tests/fuzz/reader.h"
 

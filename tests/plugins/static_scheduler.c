@@ -28,6 +28,23 @@ __attribute__((destructor)) static void give_back(void) {
     free(taken);
 }
 #define all (*taken)
+#elif defined PLUGIN_key_scheduler
+/* a place of each thread, which the thread gives back when it ends */
+#include <pthread.h>
+static pthread_key_t key;
+static void give_back(void *taken) {
+    free(taken);
+}
+__attribute__((constructor)) static void make_key(void) {
+    (void)pthread_key_create(&key, give_back);
+}
+static struct state *of_thread(void) {
+    if (pthread_getspecific(key) == NULL) {
+        (void)pthread_setspecific(key, calloc(1, sizeof(struct state)));
+    }
+    return pthread_getspecific(key);
+}
+#define all (*of_thread())
 #elif defined PLUGIN_static_scheduler
 static struct state all;
 #endif

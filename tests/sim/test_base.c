@@ -1,10 +1,13 @@
 /* The base library: numbers, random streams, errors. */
+#include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "sim/base/err.h"
 #include "sim/base/input/field.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
@@ -24,9 +27,29 @@ TEST(numbers_are_read_whole_or_not_at_all) {
     ck_assert(num_f64("-1.5e3", &d) && d == -1500.0);
     ck_assert(!num_f64("nan", &d) && !num_f64("inf", &d) && !num_f64("1e999", &d));
     ck_assert(!num_f64("0x10", &d) && !num_f64("1 ", &d));
+    ck_assert(!num_u64("18446744073709551620", UINT64_MAX, &u));
+    ck_assert(!num_f64(".", &d) && !num_f64("1.2.3", &d) && !num_f64("", &d) && !num_f64("e", &d));
     ck_assert(num_with_unit("16 GiB", "bytes", &d) && d == 17179869184.0);
     ck_assert(num_with_unit("2.5ms", "ns", &d) && d == 2.5e6);
     ck_assert(!num_with_unit("2.5ms", "bytes", &d));
+}
+
+/* Fewer digits are read without strtod, and more with it: all give the nearest double. */
+TEST(a_decimal_is_read_as_the_nearest_double) {
+    uint64_t state = 1;
+    for (int i = 0; i < 20000; i++) {
+        char text[40];
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
+        const int n_digits = 1 + (int)(state >> 60), point = (int)(state >> 40 & 15);
+        int n = snprintf(text, sizeof text, "%0*" PRIu64, n_digits,
+                         (state >> 8) % (uint64_t)pow(10, n_digits));
+        if (point < n) {
+            memmove(text + point + 1, text + point, (size_t)(n - point + 1));
+            text[point] = '.';
+        }
+        double d = -1;
+        ck_assert_msg(num_f64(text, &d) && d == strtod(text, NULL), "%s: %.17g", text, d);
+    }
 }
 
 TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
@@ -42,6 +65,20 @@ TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     char hint[NAME_HINT_CHARS];
     ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");
     ck_assert_str_eq(name_hint("zzz", names, hint), "");
+}
+
+TEST(a_path_in_a_file_begins_at_its_folder) {
+    char text[32];
+    static const char *const cases[][3] = {
+        {"a/b/c.ini", "x.so", "a/b/x.so"},       {"a/b/c.ini", "./x.so", "a/b/x.so"},
+        {"a/c.ini", "../x/y.so", "a/../x/y.so"}, {"/c.ini", "x.so", "/x.so"},
+        {"a/c.ini", "/x.so", "/x.so"},           {"c.ini", "./x.so", "./x.so"},
+        {"/dev/fd/63", "./x.so", "./x.so"},      {"/dev/stdin", "stdin", "/dev/stdin"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ck_assert(path_named_in(cases[i][0], cases[i][1], text, sizeof text));
+        ck_assert_str_eq(text, cases[i][2]);
+    }
+    ck_assert(path_named_in("a/b", "x", text, 4) && !path_named_in("a/b", "xy", text, 4));
 }
 
 TEST(sizes_are_written_for_people) {

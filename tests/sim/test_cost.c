@@ -33,6 +33,35 @@ static double wall_ms(struct system *system, const struct span *spans, const uin
     return price.wall_ns * 1e-6;
 }
 
+/* What is remembered is a price of the same sums and chunks: with one of them alone changed, a step
+ * takes what it takes on a cost model that was asked nothing else. */
+TEST(a_price_does_not_depend_on_what_was_asked_before) {
+    static const char *const systems[] = {"dllm-serve", "mosaic-beyond"};
+    static const enum symbol changed[] = {SYM_ONE,     SYM_FULL_N,  SYM_FULL_Q,  SYM_FULL_QK,
+                                          SYM_BLOCK_N, SYM_BLOCK_Q, SYM_BLOCK_K, SYM_BLOCK_QK};
+    enum { N_CHANGED = sizeof changed / sizeof *changed };
+    for (size_t s = 0; s < 2; s++) {
+        struct system *warm = rig_system(systems[s], "l40s", false, NULL);
+        for (size_t i = 0; i < 4 * N_CHANGED; i++) {
+            struct system *fresh = rig_system(systems[s], "l40s", false, NULL);
+            const struct span full = refresh_span(512, 32), block = reuse_span(32, 480);
+            const struct chunk_rows chunks = {{i / N_CHANGED % 2 == 0 ? 4096 : 96, 4096, 4096}};
+            struct step_price price, expected;
+            struct step_shape shape;
+            shape_clear(&shape);
+            shape_add(shape.sym, &full, 4);
+            shape_add(shape.sym, &block, 64);
+            shape.sym[changed[i % N_CHANGED]] *= changed[i % N_CHANGED] == SYM_ONE ? 1 : 3;
+            cost_price(warm->cost, &shape, chunks, &price);
+            cost_price(fresh->cost, &shape, chunks, &expected);
+            ck_assert_msg(memcmp(&price, &expected, sizeof price) == 0, "%s, %zu: %.17g %.17g",
+                          systems[s], i, price.device_ns, expected.device_ns);
+            system_close(fresh);
+        }
+        system_close(warm);
+    }
+}
+
 /* Step times of the released implementations on one H200 (reference runs of 2026-11-21; prompt 256,
  * generation 256). The runtime constants come from some of these rows; the others are predictions,
  * on a profile transferred from the H100, hence the tolerance. */

@@ -256,6 +256,46 @@ TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
     }
 }
 
+/* What happens to authors of good will: each found, with the callback and what to do instead. */
+TEST(check_plugin_finds_accidents) {
+    static const struct {
+        const char *name, *says, *advice;
+    } cases[] = {
+        {"kept_request", "a pointer that it kept from an earlier call", "(copy what it needs"},
+        {"kept_list", "a pointer that it kept from an earlier call", "in callback schedule"},
+        {"kept_seen", "a pointer that it kept from an earlier call", "in callback choose"},
+        {"seen_beyond", "chooses differently when asked the same again", ""},
+        {"clock", "it calls clock_gettime", "decide by the time in the view"},
+        {"random", "it calls rand", "draw from the state"},
+        {"file", "it calls fopen", "in callback plan"},
+        {"thread", "it calls pthread_create", "decide in the callback itself"},
+        {"threads_at_load", "it starts a thread when it is loaded", "decide in the callbacks"},
+        {"divides", "crashed with signal FPE in callback schedule", "with share = 0"},
+        {"closed_range", "starves at ", "with share = 0"},
+        {"tenants", "crashed with signal SEGV in callback schedule", ""},
+        {"ids", "crashed with signal SEGV in callback schedule", ""},
+        {"passing_over", "passes over request", "let what has waited longest take part"},
+        {"preempting", "requests preempted though their cached state is not exact", ""},
+#ifndef __SANITIZE_ADDRESS__ /* which has a heap of its own, and ends who fills beyond it */
+        {"wide_range", "in callback schedule", "with classes = 100000"},
+        {"leak", "never gave back", "is its state (state_bytes)"},
+        {"leaking_router", "never gave back", "in callback route"},
+#endif
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char name[64];
+        struct err err = {0};
+        FILE *nowhere = fopen("/dev/null", "w");
+        ck_assert_ptr_nonnull(nowhere);
+        snprintf(name, sizeof name, "accident_%s", cases[i].name);
+        ck_assert_msg(check_plugin(suite_plugin(name), nowhere, &err) == ERR_WORLD, "%s", name);
+        ck_assert_msg(strstr(err.text, cases[i].says) != NULL &&
+                          strstr(err.text, cases[i].advice) != NULL,
+                      "%s: %s", name, err.text);
+        fclose(nowhere);
+    }
+}
+
 TEST(check_plugin_names_what_each_bad_sample_does) {
     static const struct {
         const char *name, *sentence;

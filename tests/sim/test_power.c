@@ -3,6 +3,7 @@
 #include "sim/price/profile/power.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sim/price/roofline.h"
 #include "sim/system/system_step.h"
@@ -72,7 +73,7 @@ TEST(joules_are_of_operations_bytes_and_time) {
 
 /* By many short steps, what the lag says a long one is on average. */
 TEST(the_clock_lags_behind_by_its_constant) {
-    struct power_state state = {{0}};
+    struct power_state state = {.behind = {0}};
     const struct power_step part = bound_by_operations(1e4);
     const double settled = power_settled(&card, &part);
     double missing_ms = 0, first = 0;
@@ -88,8 +89,25 @@ TEST(the_clock_lags_behind_by_its_constant) {
     ck_assert_double_lt(first, 1 + 0.03 * (settled - 1));
 }
 
+/* A state remembers what the last step settles at, of no other step. */
+TEST(a_step_runs_alike_whichever_step_was_before) {
+    const struct power_step busy = bound_by_operations(1e7);
+    struct power_step more = busy;
+    struct power_state state = {.behind = {0}};
+    more.bytes_j = 1;
+    const struct power_step *steps[] = {&busy, &light, &busy, &more, &more, &busy};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        struct power_state fresh = {.behind = {0}};
+        memcpy(fresh.behind, state.behind, sizeof fresh.behind);
+        const struct power_spent spent = power_run(&card, steps[i], &state);
+        const struct power_spent same = power_run(&card, steps[i], &fresh);
+        ck_assert(spent.ns == same.ns && spent.work_joules == same.work_joules);
+        ck_assert_int_eq(memcmp(state.behind, fresh.behind, sizeof state.behind), 0);
+    }
+}
+
 TEST(a_long_step_takes_what_many_short_ones_take) {
-    struct power_state whole = {{0}}, parts = {{0}};
+    struct power_state whole = {.behind = {0}}, parts = {.behind = {0}};
     const struct power_step long_step = bound_by_operations(6e7), part = bound_by_operations(1e5);
     double ns = 0, joules = 0;
     const struct power_spent once = power_run(&card, &long_step, &whole);
@@ -104,7 +122,7 @@ TEST(a_long_step_takes_what_many_short_ones_take) {
 
 TEST(idling_and_memory_bound_work_let_the_clock_back) {
     const struct power_step busy = bound_by_operations(1e7);
-    struct power_state worked = {{0}}, rested, moved;
+    struct power_state worked = {.behind = {0}}, rested, moved;
     for (int i = 0; i < 100; i++) {
         power_run(&card, &busy, &worked);
     }

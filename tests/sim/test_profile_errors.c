@@ -31,6 +31,32 @@ TEST(a_profile_written_and_read_again_is_the_same) {
     profile_close(again);
 }
 
+/* Rows may stand in any order, and tiles are found when they are asked for, in any order. */
+TEST(the_order_of_rows_and_of_questions_decides_nothing) {
+    char text[4096], turned[4096] = HEAD;
+    size_t n = (size_t)snprintf(text, sizeof text, HEAD), at[64], n_rows = 0;
+    for (int m = 16; m <= 64; m *= 2) {
+        for (int i = 0; i < 20; i++) {
+            at[n_rows++] = n;
+            n += (size_t)snprintf(text + n, sizeof text - n, "gemm,%d,%d,%d,%d.%d\n", m,
+                                  1024 + 512 * (i % 10), 1024 * (1 + i / 10), 20 + i % 7, i);
+        }
+    }
+    for (size_t i = n_rows; i-- > 0;) {
+        strncat(turned, text + at[i], strcspn(text + at[i], "\n") + 1);
+    }
+    struct profile *a = parse(text), *b = parse(turned);
+    same_rows(a, b);
+    for (int64_t width = 1100; width < 5600; width += 100) {
+        const int64_t back = 6600 - width;
+        ck_assert_double_eq(gemm_ns(a, 32, width, 2048, PROFILE_INTERPOLATED),
+                            gemm_ns(b, 32, width, 2048, PROFILE_INTERPOLATED));
+        gemm_ns(b, 32, back, 1500, PROFILE_INTERPOLATED);
+    }
+    profile_close(a);
+    profile_close(b);
+}
+
 TEST(a_profile_may_say_what_passes_between_submissions) {
     struct profile *without = parse(HEAD "gemm,1,512,512,2\n");
     struct profile *with = parse(HEAD "gemm,1,512,512,2\nbetween,47000.5\n");

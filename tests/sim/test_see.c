@@ -386,13 +386,15 @@ TEST(nobody_is_asked_in_the_past) {
 
 /* ---- load ---- */
 
-static uint32_t most_running, most_waiting, n_unknown;
+static uint32_t most_running, most_waiting, n_unknown, n_loads;
+static struct replica_load loads[8192];
 
 static void see_load(const struct request *request) {
     const struct replica_load *load = &request->load;
     most_running = load->n_running > most_running ? load->n_running : most_running;
     most_waiting = load->n_waiting > most_waiting ? load->n_waiting : most_waiting;
     n_unknown += load->kv_total_bytes == 0;
+    loads[n_loads++ % 8192] = *load;
     ck_assert(load->kv_total_bytes == 0 || load->kv_free_bytes <= load->kv_total_bytes);
 }
 
@@ -403,6 +405,18 @@ static void rule(const void *state, const struct request *request, struct decode
                                 .threshold = request->load.n_running >= 4 ? 0.01f : 0.99f};
 }
 
+/* As many ran as the step that then began says. */
+static void check_load(const struct keeper *keeper, const struct replica_load *load) {
+    for (size_t i = 0; i < keeper->n_steps && load->now_ns > 0; i++) {
+        const struct step_record *step = &keeper->steps[i].record;
+        if (step->start_ns == load->now_ns) {
+            ck_assert_uint_eq(load->n_running, step->n_running);
+            return;
+        }
+    }
+    ck_assert_int_eq(load->now_ns, 0); /* the first, or asked what kind of rule it is */
+}
+
 TEST_EACH(a_decoder_sees_load_when_its_steps_begin, 2) {
     static const char *const few[] = {"max_requests=2", NULL};
     static const char *const many[] = {"max_requests=8", NULL};
@@ -410,7 +424,7 @@ TEST_EACH(a_decoder_sees_load_when_its_steps_begin, 2) {
     struct keeper keeper = {0};
     fill(arrivals, N);
     prepare();
-    most_running = most_waiting = n_unknown = 0;
+    most_running = most_waiting = n_unknown = n_loads = 0;
     script.decoder = (struct decoder){.policy = {.abi = POLICY_ABI,
                                                  .kind = POLICY_DECODER,
                                                  .size = sizeof(struct decoder),
@@ -423,6 +437,9 @@ TEST_EACH(a_decoder_sees_load_when_its_steps_begin, 2) {
     ck_assert(_i == 0 || (most_running >= 4 && most_running <= 8));
     ck_assert(_i == 1 || most_waiting > 0);
     ck_assert_uint_le(n_unknown, 1); /* asked what kind of rule it is */
+    for (uint32_t i = 0; i < n_loads && i < 8192; i++) {
+        check_load(&keeper, &loads[i]);
+    }
     uint64_t steps = 0;
     for (size_t i = 0; i < keeper.n_requests; i++) {
         steps += keeper.requests[i].steps;

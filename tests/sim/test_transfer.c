@@ -2,6 +2,18 @@
 #include "tests/support/profiles.h"
 
 /* 4096 rows between 2048 and 8192 of the same product. */
+/* Which tile explains a gap is judged by all rows, those that are left out among them. */
+TEST(leaving_rows_out_changes_no_tile) {
+    struct profile *judged = open_shipped("l40s"), *fresh = open_shipped("l40s");
+    struct profile_check a, b;
+    gemm_judge_tiles(judged);
+    profile_check(judged, &a);
+    profile_check(fresh, &b);
+    ck_assert_int_eq(memcmp(&a, &b, sizeof a), 0);
+    profile_close(judged);
+    profile_close(fresh);
+}
+
 TEST(noise_is_how_far_a_row_is_from_the_middle_of_half_and_twice_as_many) {
     struct profile *own = parse(HEAD "gemm,1024,512,512,7\ngemm,1024,1024,512,9\n"
                                      "gemm,2048,512,512,10\ngemm,2048,1024,512,18\n"

@@ -226,15 +226,20 @@ static const struct {
      "\"original_max_position_embeddings\":8192}"},
 };
 
-static inline struct model family_model(size_t i) {
-    struct model model = families[i].model;
+/* Two layers of so few channels that a checkpoint is written out by hand. */
+static inline struct model small_model(struct model model) {
     model.layers = 2;
     model.hidden = 6;
     model.heads = 4;
     model.kv_heads = 2;
     model.head_dim = 2;
-    model.ffn = 5;
     model.vocab = 7;
+    return model;
+}
+
+static inline struct model family_model(size_t i) {
+    struct model model = small_model(families[i].model);
+    model.ffn = 5;
     return model;
 }
 
@@ -271,13 +276,7 @@ static const struct {
 };
 
 static inline struct model mixture_model(size_t i) {
-    struct model model = mixtures[i].model;
-    model.layers = 2;
-    model.hidden = 6;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 2;
-    model.vocab = 7;
+    struct model model = small_model(mixtures[i].model);
     model.experts = 4;
     model.experts_active = 2;
     model.expert_ffn = 3;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/support/make.h"
 
@@ -79,13 +80,16 @@ static inline void suite_select(int argc, char **argv) {
         return suite_run(name);                                                                    \
     }
 
-/* The path of a plug-in built from tests/plugins; lives as long as the process. */
+/* The path from the root on of a plug-in built from tests/plugins; lives as long as the process. */
 static inline const char *suite_plugin(const char *name) {
-    static char paths[8][256];
+    static char paths[8][1024], here[512];
     static int next;
     const char *folder = getenv("UNMASK_PLUGINS");
+    folder = folder != NULL ? folder : "build/plugins";
     char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s.so", folder != NULL ? folder : "build/plugins", name);
+    bool is_relative = folder[0] != '/' && getcwd(here, sizeof here) != NULL;
+    snprintf(path, sizeof paths[0], "%s%s%.400s/%s.so", is_relative ? here : "",
+             is_relative ? "/" : "", folder, name);
     return path;
 }
 

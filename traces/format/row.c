@@ -202,7 +202,7 @@ static int read_arrival(const struct reading *r, struct trace_row *row, struct e
 /* When it should be finished, after it arrives, in the unit of that time. */
 static int read_deadline(const struct reading *r, struct trace_row *row, struct err *err) {
     struct value value;
-    int64_t deadline_ns;
+    int64_t deadline_ns = 0;
     column(r, COLUMN_DEADLINE, &value);
     if (value.kind == VALUE_NONE || value.kind == VALUE_NULL ||
         (value.kind == VALUE_TEXT && value.length == 0)) {

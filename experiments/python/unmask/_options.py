@@ -72,7 +72,7 @@ _G10 = (
 )
 _G11 = (
     ("systems", "A,B,...", "the systems; ratios are to the first (default with --over: the system of `run`)"),
-    ("over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler"),
+    ("over", "KEY=A,B,...", "each system with each of these values: of gpu or a key, such as scheduler"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),
     ("same-requests", None, "measure by the requests that every system served"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
@@ -89,6 +89,7 @@ _G14 = (
     ("host", "NAME", "the host of every system (list hosts); default: each its own"),
 )
 _G15 = (
+    ("over", "KEY=A,B,...", "each point with each of these values too: of gpu, model or a key, such as scheduler"),
     ("seeds", "N", "run every point with the seeds 1 to N (default: 1)"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
@@ -104,7 +105,7 @@ _G18 = (
     ("slo", "TERMS", "objectives, such as 'p99 latency<30s, p95 ttft<2s, goodput>99%' (below)"),
     ("systems", "A,B,...", "the systems; patterns such as '*-published' and paper:NAME stand for several (default: the one of --system, or dllm-serve)"),
     ("system", "NAME", "short for --systems NAME"),
-    ("over", "KEY=V,W,...", "vary gpu, model or a key of the system, such as replicas=1,2 or tensor_parallel=1,2"),
+    ("over", "KEY=A,B,...", "each system with each of these values: of gpu, model or a key, such as replicas=1,2"),
     ("seeds", "N", "search with N seeds, from --seed on (default: 1)"),
     ("within", "PERCENT", "how near the capacity is met (default: 1)"),
     ("no-curve", None, "leave out the rates around the capacity: faster, but lower rates that miss go unnoticed"),

@@ -14,6 +14,8 @@ from unmask._policy import Decoder, Scheduler
 from unmask._trace import Trace, microseconds_of
 
 _MOST_CHARS = 190
+_FILES = ("models", "gpus", "workloads", "set.scheduler", "set.cache", "set.decoder", "set.router", "set.runtime", "set.planner",
+          "set.host")
 
 
 def _plain(value):
@@ -115,12 +117,18 @@ def _joined(value, name, policies):
     return ",".join(text(inner, name, policies) for inner in many(value, name))
 
 
+def _from_here(name, word):
+    """A path as it is from any folder: the file of a grid, which begins paths at its own, lies elsewhere."""
+    is_file = "/" in word and name in _FILES or name == "workloads" and "." in word
+    return os.path.abspath(word) if is_file else word
+
+
 def sweep_file(axes, policies):
     """The [sweep] file of a grid: a value a line, so that there may be any number of them."""
     lines = ["[sweep]"]
     for name, values in axes.items():
         listed = [word.strip() for word in values.split(",")] if isinstance(values, str) else many(values, name)
-        words = [text(value, name, policies) for value in listed]
+        words = [_from_here(name, text(value, name, policies)) for value in listed]
         for word in words:
             if re.search(r"[,;\n\r]|^#|^$", word) or len(word.encode()) > _MOST_CHARS:
                 raise UsageError(f"{name}: '{word[:60]}' cannot be in a list: it is empty, longer than {_MOST_CHARS} bytes or "

@@ -60,8 +60,8 @@ static int keep_request(void *state, const struct request_record *record, struct
     return 0;
 }
 
-/* Runs what is composed, and returns whether it is to be recorded: what came to its end, and what a
- * device did until it was cut short. */
+/* Runs what is composed, and returns whether it is to be recorded: what came to its end, what a
+ * device did until it was cut short, and what was served until the rest starved. */
 static bool run_composed(struct work *work, struct campaign_point *point, struct pending *pending,
                          struct composition *composition) {
     const struct campaign *campaign = work->campaign;
@@ -89,8 +89,8 @@ static bool run_composed(struct work *work, struct campaign_point *point, struct
         status = err_world(&point->err, "interrupted");
     }
     status = status != 0 ? status : take_fresh(point, composition);
-    return campaign->db != NULL &&
-           (status == 0 || (is_live && composition->summary.submissions > 0));
+    return campaign->db != NULL && (status == 0 || point->err.code == ERR_STARVES ||
+                                    (is_live && composition->summary.submissions > 0));
 }
 
 static int take_bound(const struct work *work, struct campaign_point *point,
@@ -98,6 +98,31 @@ static int take_bound(const struct work *work, struct campaign_point *point,
     const struct campaign *campaign = work->campaign;
     return campaign->bounds ? limit_take(&point->request, campaign->stop, composition, &point->err)
                             : 0;
+}
+
+/* The points of a campaign read one content of a file: numbers of two are not compared with each
+ * other. A content that is not known is no other one. */
+static int read_the_same(struct work *work, const json_t *identity, struct err *err) {
+    const json_t *inputs = json_object_get(identity, "inputs"), *input;
+    size_t i;
+    int status = 0;
+    pthread_mutex_lock(&work->lock);
+    json_array_foreach(inputs, i, input) {
+        const char *path = json_string_value(json_object_get(input, "path"));
+        json_t *sha256 = json_object_get(input, "sha256");
+        const json_t *before = path != NULL ? json_object_get(work->contents, path) : NULL;
+        if (path != NULL && before == NULL && json_is_string(sha256)) {
+            json_object_set(work->contents, path, sha256);
+        } else if (before != NULL && json_is_string(sha256) && !json_equal(before, sha256)) {
+            status = err_world(err,
+                               "%s was replaced while this program ran, and earlier points read "
+                               "what it was before: run those again that are missing",
+                               path);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&work->lock);
+    return status;
 }
 
 /* Returns the composition when it is to be recorded. */
@@ -110,7 +135,8 @@ static struct composition *run_point(struct work *work, size_t i) {
         return NULL;
     }
     bool is_kept = false;
-    if (compose_open(&point->request, &composition, &point->err) == 0) {
+    if (compose_open(&point->request, &composition, &point->err) == 0 &&
+        read_the_same(work, composition->identity, &point->err) == 0) {
         enum place_of_run place = (ranks_is_helper() ? campaign_ask_for_turn : campaign_turn)(
             work, i, composition->config, composition->identity);
         point->was_shared = place == RUN_BEFORE && pending->has_waited;
@@ -383,7 +409,8 @@ int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err)
                         .pending = mem_zeroed(campaign->n + 1, sizeof *work.pending),
                         .round = mem_zeroed(campaign->n + 1, sizeof *work.round),
                         .points = mem_zeroed(campaign->n + 1, sizeof *work.points),
-                        .room_own = 2 * campaign->n + 1};
+                        .room_own = 2 * campaign->n + 1,
+                        .contents = json_object()};
     work.protocol = (struct protocol){
         .ops = &campaign_ops, .state = &work, .points = work.points, .n = campaign->n};
     work.own = mem_zeroed(work.room_own, sizeof *work.own);
@@ -415,6 +442,7 @@ int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err)
     free(work.round);
     free(work.own);
     free(work.points);
+    json_decref(work.contents);
     store_close(work.store);
     claims_close(work.claims); /* last: see claims.h */
     pthread_mutex_destroy(&work.lock);

@@ -39,6 +39,7 @@ struct work {
     struct pending *pending;
     size_t *round;        /* points to be tried */
     pthread_mutex_t lock; /* over everything below, the store and the claims */
+    json_t *contents;     /* {path: digest} of the files that points have read */
     struct protocol protocol;
     struct protocol_point *points;
     const char **own; /* digests that this campaign runs: a hash table of room_own places */

@@ -12,7 +12,7 @@
 
 static void digest_config(const char *config, char out[SHA256_HEX_CHARS]) {
     struct sha256 sha;
-    sha256_init(&sha);
+    sha256_begin(&sha);
     sha256_add(&sha, config, strlen(config));
     sha256_hex(&sha, out);
 }

@@ -184,10 +184,10 @@ static const char *system_at(const struct comparison *c, size_t i) {
 
 /* The value of --over that makes it this one. */
 static void put_over(const struct comparison *c, size_t i, json_t *object) {
-    if (c->over[0] != '\0') {
+    if (c->over.n > 0) {
         json_object_set_new(object, "over",
-                            json_pack("{s:s, s:s, s:s}", "key", c->over, "value",
-                                      c->values[i % c->n_values], "name", c->names[i]));
+                            json_pack("{s:s, s:s, s:s}", "key", c->over.key, "value",
+                                      c->over.values[i % c->n_values], "name", c->names[i]));
     }
 }
 

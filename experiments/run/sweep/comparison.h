@@ -5,6 +5,7 @@
 
 #include "experiments/run/asked.h"
 #include "experiments/run/sweep/campaign.h"
+#include "experiments/run/sweep/over.h"
 #include "experiments/run/sweep/sample.h"
 
 enum { COMPARISON_NAME_CHARS = 512 }; /* a system, a key, a value twice */
@@ -12,9 +13,8 @@ enum { COMPARISON_NAME_CHARS = 512 }; /* a system, a key, a value twice */
 /* Ratios and differences are to the first. With --over each system stands there once for each value
  * of a key. */
 struct comparison {
-    char systems[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];                  /* [n_systems] */
-    char over[sizeof((struct setting *)0)->key];                         /* the key; "": none */
-    char values[ASKED_MOST_SYSTEMS][sizeof((struct setting *)0)->value]; /* [n_values] */
+    char systems[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS]; /* [n_systems] */
+    struct over over;                                   /* of no values without --over */
     struct asked *variants; /* [n_values], what is asked with each; NULL: `asked` */
     size_t n_systems, n_values;
     char names[ASKED_MOST_SYSTEMS][COMPARISON_NAME_CHARS]; /* [n_systems][n_values], as shown */

@@ -7,9 +7,10 @@
 
 #include "experiments/run/asked.h"
 #include "experiments/run/sweep/campaign.h"
+#include "experiments/run/sweep/over.h"
 #include "experiments/run/sweep/sample.h"
 
-enum { SWEEP_MOST_AXES = 16, SWEEP_VALUE_CHARS = 192 };
+enum { SWEEP_MOST_AXES = 16 };
 
 /* In the order in which the grid runs: the last one varies fastest. */
 enum axis_kind {
@@ -29,7 +30,8 @@ struct axis {
     enum axis_kind kind;
     char name[64]; /* as its heading: "system", "rate", "cache.retention" */
     char place[160];
-    char (*values)[SWEEP_VALUE_CHARS];
+    char (*values)[OVER_VALUE_CHARS];
+    char (*names)[OVER_NAME_CHARS]; /* as tables show the values, by sweep_settle */
     size_t n;
     char *text; /* as the file has it */
 };
@@ -44,8 +46,9 @@ struct sweep {
     bool has_slo, has_bound;
 };
 
-/* The value of an axis at a point. */
+/* The value of an axis at a point, and its name in tables. */
 const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis);
+const char *sweep_name(const struct sweep *sweep, size_t point, size_t i_axis);
 
 /* Once the runs are there. */
 void sweep_settle(struct sweep *sweep);

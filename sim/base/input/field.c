@@ -47,8 +47,12 @@ int field_cut(char *line, bool is_quoted, char *fields[], int most) {
     for (int i = 0; i < n && i < most; i++) {
         char *text = fields[i] = line + (spans[i].text - line), *out = text;
         bool was_quoted = is_quoted && text > line && text[-1] == '"';
+        if (!was_quoted) {
+            out[spans[i].length] = '\0';
+            continue;
+        }
         for (size_t c = 0; c < spans[i].length; c++) {
-            c += was_quoted && text[c] == '"'; /* of two, one */
+            c += text[c] == '"'; /* of two, one */
             *out++ = text[c];
         }
         *out = '\0';

@@ -73,7 +73,7 @@ static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) 
 static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
     unsigned char *bytes = mem_unwritten(READ_BYTES, 1);
     struct sha256 sha;
-    sha256_init(&sha);
+    sha256_begin(&sha);
     ssize_t got;
     for (off_t at = 0; (got = pread(file, bytes, READ_BYTES, at)) > 0; at += got) {
         sha256_add(&sha, bytes, (size_t)got);

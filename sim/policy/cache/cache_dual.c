@@ -22,18 +22,15 @@ static void answer(const struct request *request, bool renews, struct row_sets *
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t reuses = renewal_in(request, state->interval_steps);
     (void)memory;
-    answer(request, reuses == 0, rows);
-    return reuses == 0 ? 1 : reuses;
+    return renewal_plan(request, state->interval_steps, answer, rows);
 }
 
 static uint32_t put_off(const void *opaque, const void *memory, const struct request *request,
                         struct row_sets *rows) {
     const struct state *state = opaque;
     (void)memory;
-    answer(request, false, rows);
-    return renewal_bound(request, state->interval_steps);
+    return renewal_put_off(request, state->interval_steps, answer, rows);
 }
 
 const struct cache_policy cache_dual = {

@@ -17,6 +17,7 @@
 #include "sim/base/system.h"
 #include "sim/policy/check/trial.h"
 #include "sim/policy/plugin/call_watch.h"
+#include "sim/policy/plugin/forbidden.h"
 #include "sim/policy/plugin/plugin.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/policy/plugin/statics.h"
@@ -51,10 +52,19 @@ static _Noreturn void try_file(const char *path, struct shared *shared) {
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     const struct policy *policy = NULL;
-    if (plugin_open(path, &policy, &shared->refusal) == 0) {
+    const unsigned n_threads = system_threads();
+    if (plugin_open(path, &policy, &shared->refusal) == 0 && system_threads() > n_threads) {
+        err_world(&shared->refusal,
+                  "%s: it starts a thread when it is loaded, which runs on when the run is over: "
+                  "decide in the callbacks themselves",
+                  path);
+    } else if (policy != NULL) {
         snprintf(shared->name, sizeof shared->name, "%s", policy->name);
         snprintf(shared->doc, sizeof shared->doc, "%s", policy->doc);
         shared->kind = policy->kind;
+        if (!call_is_answered_elsewhere(path)) {
+            forbidden_watch(policy);
+        }
         struct statics statics = {.n = 0};
         statics_of(policy, &statics);
         void *before = mem_zeroed(1, statics.bytes + 1);
@@ -158,25 +168,31 @@ static int watch_child(const char *path, pid_t child, const struct shared *share
     }
 }
 
+/* ", with share = 0" where a value other than the initial one was tried; else "". */
+static const char *tried_value(const struct shared *shared) {
+    const char *with = strstr(shared->trial.work, ", with ");
+    return with != NULL ? with : "";
+}
+
 static int verdict(const char *path, const struct shared *shared, int status, int limit_s,
                    struct err *err) {
     const char *callback = shared->trial.twice.callback;
     bool loading = shared->kind == 0;
     if (limit_s > 0) {
-        return err_world(err, "%s did not return from %s within %d s", path,
+        return err_world(err, "%s did not return from %s within %d s%s", path,
                          loading ? "loading" : (callback[0] != '\0' ? callback : "its checks"),
-                         limit_s);
+                         limit_s, tried_value(shared));
     }
     const char *where = loading               ? "while it was loaded"
                         : callback[0] != '\0' ? "in callback "
                                               : "in its checks";
     const char *what = loading ? "" : callback;
     if (shared->ended[0] != '\0') {
-        return err_world(err, "%s", shared->ended);
+        return err_world(err, "%s%s", shared->ended, tried_value(shared));
     }
     if (WIFSIGNALED(status)) {
-        return err_world(err, "%s crashed with signal %s %s%s", path,
-                         system_signal_name(WTERMSIG(status)), where, what);
+        return err_world(err, "%s crashed with signal %s %s%s%s", path,
+                         system_signal_name(WTERMSIG(status)), where, what, tried_value(shared));
     }
     bool has_seen_enough =
         WEXITSTATUS(status) == CALL_TRIAL_ENDED && !loading && call_is_answered_elsewhere(path);

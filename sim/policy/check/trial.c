@@ -1,5 +1,6 @@
 #include "sim/policy/check/trial.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,16 @@
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
 
-enum { SEED = 1, N_DRAWN = 80, N_DRAWN_AGAIN = 8, SETTING_CHARS = 320, MOST_WORDS = 32 };
+enum {
+    SEED = 1,
+    N_DRAWN = 80,
+    N_DRAWN_AGAIN = 8,
+    N_DRAWN_NUMBER = 2,
+    N_MOST_AGAIN = 40,
+    SETTING_CHARS = 320,
+    MOST_WORDS = 32
+};
+#define MOST_ID 3000000000u /* requests of a long trace: no table has a place for each */
 
 /* One workload. Its requests are drawn: prompts of up to `prompt` and outputs of up to
  * `output` tokens, and times between them of `gap_us` on average. */
@@ -21,7 +31,9 @@ struct work {
     uint32_t n, prompt, output, gap_us;
     uint32_t longest;   /* prompt tokens of one request among them; 0: none is longer */
     uint32_t n_clients; /* at most this many at once, the next not known; 0: all arrive */
-    bool alike;         /* all have as many tokens as they may */
+    uint32_t first_id;
+    bool alike;       /* all have as many tokens as they may */
+    bool lasts_hours; /* its steps are that slow */
 };
 
 #define SCHEDULERS (1u << POLICY_SCHEDULER)
@@ -101,6 +113,10 @@ static const struct work table[] = {
     {"growing: one long among many short, slow", "sdar",
      "block_tokens=32 page_tokens=16 pool_pages=240 max_batched_tokens=1024" SLOW, SCHEDULERS,
      .n = 80, .prompt = 200, .output = 8, .gap_us = 2000000, .longest = 3000},
+    {"one long among short that keep coming, hours", "dllm-serve",
+     "cache=none max_requests=8 max_batched_tokens=600 runtime.host_visit_ns=10s", SCHEDULERS,
+     .n = 400, .prompt = 200, .output = 8, .longest = 400, .n_clients = 8, .alike = true,
+     .lasts_hours = true},
     {"growing: deciding ahead", "ar", "page_tokens=64 pool_pages=7 max_batched_tokens=64",
      SCHEDULERS, .n = 100, .prompt = 300, .output = 100},
     {"clients that wait for their answers", "dllm-serve", "replicas=2 max_requests=8",
@@ -167,7 +183,8 @@ static struct work draw_work(struct rng *rng, enum policy_kind kind, char *setti
                         .n = draw(rng, 1, 40),
                         .prompt = 1u << draw(rng, 0, 11),
                         .output = 1u << draw(rng, 0, 8),
-                        .gap_us = draw_size(rng, 50000)};
+                        .gap_us = draw_size(rng, 50000),
+                        .first_id = kind == POLICY_SCHEDULER ? MOST_ID : 0};
     uint32_t canvas = work.prompt + work.output;
     uint32_t width =
         grows ? block * draw(rng, 1, 16) + draw(rng, 0, block - 1) : canvas * draw(rng, 1, 8);
@@ -219,8 +236,9 @@ static enum source_reply next_arrival(void *state, struct arrival *out, struct e
         return SOURCE_WAIT;
     }
     const bool is_longest = work->longest > 0 && source->next == (work->n > 3 ? 3 : 0);
+    static const uint32_t tenants[] = {0, 1, 2, 4000000000u}; /* any number names one */
     *out = (struct arrival){
-        .id = source->next++,
+        .id = work->first_id + source->next++,
         .arrival_ns = source->now_ns,
         .prompt_tokens = is_longest    ? work->longest
                          : work->alike ? work->prompt
@@ -228,7 +246,7 @@ static enum source_reply next_arrival(void *state, struct arrival *out, struct e
         .output_tokens = is_longest    ? 160
                          : work->alike ? work->output
                                        : draw_size(&source->rng, work->output),
-        .tenant = (uint32_t)(source->next % 3),
+        .tenant = tenants[source->next % 4],
         .priority = (uint32_t)(source->next % 5),
         .due_ns = source->next % 4 == 0 ? 0 : (int64_t)(source->next % 7 + 1) * 400000000,
         .predicted_tokens = (uint32_t)(source->next * 37 % 200),
@@ -327,6 +345,7 @@ static void serve(struct trial *trial, const struct work *work, const struct tri
              tried->param != NULL ? ", with " : "", tried->param != NULL ? tried->param : "",
              tried->param != NULL ? " = " : "", tried->param != NULL ? tried->value : "");
     twice->n_decisions = 0;
+    twice->lasts_hours = work->lasts_hours;
     twice->most_decisions = most_decisions(work);
     int status = open_system(work, tried, &system, &err);
     if (status != 0) { /* it does not go with such a policy, or memory for no request */
@@ -375,8 +394,10 @@ static void note_served(struct trial *trial, uint64_t before) {
     }
 }
 
-/* The table's workloads, then n_drawn drawn ones; a line for each served, or for all drawn. */
-static void serve_all(struct trial *trial, const struct tried *tried, uint32_t n_drawn) {
+/* The table's workloads of at most n_most requests, then n_drawn drawn ones; a line for each
+ * served, or for all drawn. */
+static void serve_all(struct trial *trial, const struct tried *tried, uint32_t n_most,
+                      uint32_t n_drawn) {
     const uint32_t n_table = sizeof table / sizeof table[0];
     const enum policy_kind kind = tried->policy->policy.kind;
     struct rng rng = rng_stream(SEED, "drawn work");
@@ -384,7 +405,7 @@ static void serve_all(struct trial *trial, const struct tried *tried, uint32_t n
     for (uint32_t i = 0; i < n_table + n_drawn && trial->err.kind == ERR_NONE; i++) {
         char setting[SETTING_CHARS];
         const struct work work = i < n_table ? table[i] : draw_work(&rng, kind, setting);
-        if ((work.kinds >> kind & 1) != 0) {
+        if ((work.kinds >> kind & 1) != 0 && (i >= n_table || work.n <= n_most)) {
             serve(trial, &work, tried);
         }
         bool ends_line = i < n_table ? tried->param == NULL : i + 1 == n_table + n_drawn;
@@ -395,25 +416,50 @@ static void serve_all(struct trial *trial, const struct tried *tried, uint32_t n
     }
 }
 
-void trial_run(struct trial *trial, const char *name, union any_policy *policy) {
+/* A number within the range, as likely small as large. */
+static double draw_number(struct rng *rng, const struct param *param) {
+    const double u = (double)draw(rng, 0, 1000) / 1000;
+    const double low = fmax(param->min, 0), span = param->max - low;
+    const double value = span > 1 ? low + expm1(u * log1p(span)) : low + u * span;
+    return param->type == PARAM_F64 ? value : floor(value);
+}
+
+/* Every other value of a switch or a word; of a number both ends of its range and one between. */
+static void try_values(struct trial *trial, struct tried *tried, const struct param *param,
+                       struct rng *rng) {
     static const char *const truths[] = {"on", "off", NULL};
+    const bool is_word = param->type == PARAM_WORD;
+    const char *const *words = is_word ? param->words : truths;
+    tried->param = param->name;
+    for (uint32_t j = 0; (is_word || param->type == PARAM_BOOL) && words[j] != NULL; j++) {
+        if (trial->err.kind == ERR_NONE && strcmp(words[j], param->initial) != 0) {
+            tried->value = words[j];
+            trial->twice.drops_words = false;
+            serve_all(trial, tried, UINT32_MAX, N_DRAWN_AGAIN);
+        }
+    }
+    const double numbers[] = {param->min, param->max, draw_number(rng, param)};
+    for (int j = 0; !is_word && param->type != PARAM_BOOL && j < 3; j++) {
+        char text[40];
+        snprintf(text, sizeof text, param->type == PARAM_F64 ? "%.9g" : "%.0f", numbers[j]);
+        if (trial->err.kind == ERR_NONE) {
+            trial->twice.drops_words = true;
+            tried->value = text;
+            serve_all(trial, tried, N_MOST_AGAIN, N_DRAWN_NUMBER);
+        }
+    }
+}
+
+void trial_run(struct trial *trial, const char *name, union any_policy *policy) {
     struct tried tried = {.name = name, .policy = policy};
+    struct rng rng = rng_stream(SEED, "values");
     memset(trial, 0, sizeof *trial);
     twice_wrap(&trial->twice, policy);
-    serve_all(trial, &tried, N_DRAWN);
+    serve_all(trial, &tried, UINT32_MAX, N_DRAWN);
     if (trial->n_served == 0 && trial->err.kind == ERR_NONE) {
         err_world(&trial->err, "no system goes with it: %s", trial->refusal.text);
     }
-    for (uint64_t i = 0; i < policy->policy.n_params; i++) {
-        const struct param *param = &policy->policy.params[i];
-        bool is_word = param->type == PARAM_WORD;
-        const char *const *words = is_word ? param->words : truths;
-        for (uint32_t j = 0; (is_word || param->type == PARAM_BOOL) && words[j] != NULL; j++) {
-            if (trial->err.kind == ERR_NONE && strcmp(words[j], param->initial) != 0) {
-                tried.param = param->name;
-                tried.value = words[j];
-                serve_all(trial, &tried, N_DRAWN_AGAIN);
-            }
-        }
+    for (uint64_t i = 0; i < policy->policy.n_params && trial->err.kind == ERR_NONE; i++) {
+        try_values(trial, &tried, &policy->policy.params[i], &rng);
     }
 }

@@ -33,6 +33,7 @@ enum {
     ROOM_FLAGS,
     ROOM_RUNNING,
     ROOM_WAITING,
+    ROOM_PASSED,
     N_ROOMS
 };
 static struct room rooms[N_ROOMS];
@@ -181,6 +182,60 @@ static bool same_decision(const struct batch *first, const struct batch *second)
            same_list("reasons", first->reasons, second->reasons, n_rejected);
 }
 
+/* ---- who is passed over ---- */
+
+/* A running request that others overtook: how often in a row, and since when. */
+struct passed {
+    uint64_t id;
+    int64_t since_ns;
+    uint32_t n;
+};
+enum { PASSED_STEPS = 500 };
+static const int64_t passed_ns = INT64_C(5000) * 1000000000;
+
+static void note_part(struct passed *passed, const struct request *request, int64_t now_ns) {
+    *passed = (struct passed){request->id, now_ns, 0};
+}
+
+/* Of one that runs and takes no part in a step of others. */
+static void note_passed(struct passed *passed, const struct request *request, int64_t now_ns) {
+    if (passed->id != request->id || passed->since_ns > now_ns) {
+        note_part(passed, request, now_ns);
+    }
+    passed->n++;
+    (void)same(passed->n < PASSED_STEPS || now_ns - passed->since_ns < passed_ns,
+               "passes over request %llu, which it admitted, in %u steps of others and %.0f s: let "
+               "what has waited longest take part in the end",
+               (unsigned long long)request->id, passed->n,
+               (double)(now_ns - passed->since_ns) / 1e9);
+}
+
+static bool lists(const uint32_t *list, uint32_t n, uint32_t slot) {
+    uint32_t i = 0;
+    while (i < n && list[i] != slot) {
+        i++;
+    }
+    return i < n;
+}
+
+static void watch_passed(const struct schedule_view *view, const struct batch *batch) {
+    struct passed *all = room(ROOM_PASSED, view->n_slots * sizeof *all);
+    if (now->n_decisions == 0) {
+        memset(all, 0, view->n_slots * sizeof *all);
+    }
+    const uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
+    for (uint32_t i = 0; i < view->n_running && n > 0 && !batch->all_running; i++) {
+        const uint32_t slot = view->running[i];
+        const struct request *request = &view->requests[slot];
+        if (lists(batch->selected, n, slot) || lists(batch->preempted, batch->n_preempted, slot) ||
+            lists(batch->idle, batch->n_idle, slot)) {
+            note_part(&all[slot], request, view->now_ns);
+        } else if (now->err.kind == ERR_NONE) {
+            note_passed(&all[slot], request, view->now_ns);
+        }
+    }
+}
+
 /* The first answer's lists are of its own, and nothing that it remembers counts. */
 static void twice_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     const size_t bytes = batch->capacity * sizeof(uint32_t);
@@ -207,7 +262,10 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
            same(same_bytes(shown.waiting, view->waiting, view->n_waiting * sizeof *view->waiting),
                 "writes to the view's list waiting, which it may only read"));
     schedule(state, view, batch);
-    (void)same_decision(&trial, batch);
+    if (same_decision(&trial, batch) && now->lasts_hours) {
+        watch_passed(view, batch);
+    }
+    batch->says = now->drops_words ? 0 : batch->says;
     now->n_preempted += batch->n_preempted;
     now->n_idle += batch->n_idle;
     now->n_rejected += batch->n_rejected;

@@ -26,6 +26,7 @@ struct object {
     char *path, *bytes;
     size_t size;
     char sha256[SHA256_HEX_CHARS];
+    bool stays_loaded;           /* threads that end call its functions */
     const struct policy *policy; /* of the first load */
     atomic_flag is_taken;        /* by the first run */
 };
@@ -71,6 +72,11 @@ static void make_unique_local(char *bytes, size_t size) {
 }
 #endif
 
+/* Whether it refers to a function of this name. */
+static bool names(const struct object *object, const char *name) {
+    return memmem(object->bytes, object->size, name, strlen(name) + 1) != NULL;
+}
+
 static int read_bytes(struct object *object, int file, struct err *err) {
     struct stat facts;
     struct sha256 sha;
@@ -87,10 +93,11 @@ static int read_bytes(struct object *object, int file, struct err *err) {
         }
         n += more > 0 ? (size_t)more : 0;
     }
-    sha256_init(&sha);
+    sha256_begin(&sha);
     sha256_add(&sha, object->bytes, object->size);
     sha256_hex(&sha, object->sha256);
     make_unique_local(object->bytes, object->size);
+    object->stays_loaded = names(object, "pthread_key_create") || names(object, "tss_create");
     return 0;
 }
 
@@ -165,8 +172,8 @@ int object_load(struct object *object, bool is_for_run, const struct policy **ou
     return 0;
 }
 
-void object_close(void *handle) {
-    if (handle != NULL) {
+void object_close(const struct object *object, void *handle) {
+    if (handle != NULL && !object->stays_loaded) {
         (void)dlclose(handle);
     }
 }

@@ -30,6 +30,6 @@ struct object *object_of(const struct policy *first);
  * asked before and between runs. ERR_WORLD. */
 int object_load(struct object *object, bool is_for_run, const struct policy **out, void **handle,
                 struct err *err);
-void object_close(void *handle);
+void object_close(const struct object *object, void *handle); /* a handle of NULL is fine */
 
 #endif

@@ -5,13 +5,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "sim/base/mem.h"
 #include "sim/base/system.h"
+#include "sim/policy/plugin/forbidden.h"
 #include "sim/policy/plugin/object.h"
 #include "sim/policy/plugin/ward_parts.h"
 
-enum { TAIL_BYTES = 16, FILL = 0xA5, ARENA_BYTES = 1 << 22 };
+enum { TAIL_BYTES = 16, FILL = 0xA5, ARENA_BYTES = 1 << 22, GAP_BYTES = 16 };
 static const uint64_t head_mark = 0x9d8e7f6a5b4c3d2e;
 
 _Thread_local struct room ward_room;
@@ -69,6 +73,19 @@ void lent_close(struct lent *lent) {
 
 /* ---- worlds ---- */
 
+/* Bytes of the heap that are in use. */
+static int64_t heap_bytes(void) {
+#if defined __GLIBC__ && (__GLIBC__ > 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ >= 33))
+    const struct mallinfo2 info = mallinfo2();
+    return (int64_t)info.uordblks + (int64_t)info.hblkhd;
+#elif defined __GLIBC__ /* which counts to 2 GiB */
+    const struct mallinfo info = mallinfo();
+    return (int64_t)info.uordblks + (int64_t)info.hblkhd;
+#else
+    return 0;
+#endif
+}
+
 static void world_open(struct state_head *head, bool is_for_run) {
     const struct ward *ward = head->ward;
     struct err err = {0};
@@ -78,12 +95,28 @@ static void world_open(struct state_head *head, bool is_for_run) {
         object_load(ward->object, is_for_run, &head->called, &head->handle, &err) != 0) {
         call_cannot(err.text);
     }
+    if (call_is_trial() && !call_is_answered_elsewhere(ward->path)) {
+        forbidden_watch(head->called);
+    }
     call_leave(call);
 }
 
+/* A run's memory that grows with its calls grows without end. */
+static void check_heap(const struct state_head *head) {
+    enum { MOST_KEEPING = 50, KEPT_BYTES = 4096 };
+    if (head->n_kept > MOST_KEEPING && head->kept_bytes > KEPT_BYTES) {
+        struct watched_call *call = call_enter(head->ward->path, head->keeper);
+        call_broke(call, head->keeper,
+                   "it took memory in %llu calls and never gave back %lld bytes: a policy's memory "
+                   "is its state (state_bytes) and what it has of a request,",
+                   (unsigned long long)head->n_kept, (long long)head->kept_bytes);
+    }
+}
+
 static void world_close(struct state_head *head) {
+    check_heap(head);
     struct watched_call *call = call_enter(head->ward->path, "its destructors");
-    object_close(head->handle);
+    object_close(head->ward->object, head->handle);
     call_leave(call);
     head->called = NULL;
     head->handle = NULL;
@@ -91,11 +124,38 @@ static void world_close(struct state_head *head) {
 
 /* ---- a call ---- */
 
+/* Of a trial's calls the first ones and some of the others. */
+static bool takes_turns(void) {
+    enum { ALL_OF = 512, SOME_OF = 256 };
+    return call_is_trial() && (ward_room.n_calls < ALL_OF || ward_room.n_calls % SOME_OF < 2);
+}
+
+static void take_arena(void) {
+    const size_t turn = takes_turns() ? 1 + ward_room.n_calls % 2 : 0;
+    char *before = ward_room.arena, **arena = &ward_room.arenas[turn];
+    ward_room.n_calls++;
+    if (*arena != NULL && *arena == before) {
+        return;
+    }
+    if (*arena == NULL) {
+        *arena = ward_map_fenced(ARENA_BYTES, 1) + ward_pages(1);
+    } else {
+        (void)mprotect(*arena, ARENA_BYTES, PROT_READ | PROT_WRITE);
+    }
+    if (before != NULL) {
+        (void)mprotect(before, ARENA_BYTES, PROT_NONE);
+    }
+    ward_room.arena = *arena;
+}
+
+bool ward_moves(const struct lending *l) {
+    (void)l;
+    return ward_room.arena != ward_room.arenas[0];
+}
+
 void ward_open(struct lending *l, const void *state, const char *callback) {
     struct state_head *head = (struct state_head *)(uintptr_t)state;
-    if (ward_room.arena == NULL) {
-        ward_room.arena = ward_map_fenced(ARENA_BYTES, 1) + ward_pages(1);
-    }
+    take_arena();
     l->ward = head->ward;
     if (head->called == NULL) {
         world_open(head, false);
@@ -106,6 +166,7 @@ void ward_open(struct lending *l, const void *state, const char *callback) {
     l->next = ward_room.arena;
     l->end = ward_room.arena + ARENA_BYTES;
     l->n = 0;
+    l->heap_bytes = 0;
 }
 
 void *ward_room_for(struct lending *l, size_t bytes, size_t alignment) {
@@ -118,8 +179,13 @@ void *ward_lend(struct lending *l, const void *of, size_t bytes, const char *wha
     if (of == NULL) {
         return NULL;
     }
-    void *copy = l->next;
+    char *copy = l->next;
     l->next += (bytes + 15) / 16 * 16;
+    if (ward_moves(l)) { /* what follows is other bytes at the next call */
+        l->next += GAP_BYTES;
+        memset(copy + bytes, (ward_room.n_calls & 1) != 0 ? 0xFF : 0,
+               (size_t)(l->next - copy) - bytes);
+    }
     ASSERT(l->next <= l->end && l->n < MOST_LOANS);
     memcpy(copy, of, bytes);
     l->loans[l->n++] = (struct loan){of, copy, bytes, what};
@@ -138,13 +204,35 @@ struct watched_call *ward_enter(const struct lending *l) {
     call->places[call->n_places++] =
         (struct call_place){ward_room.arena + ARENA_BYTES, ward_pages(1),
                             "reads or writes beyond the end of its answer"};
+    for (int i = 0; i < ROOM_ARENAS; i++) {
+        if (ward_room.arenas[i] != NULL && ward_room.arenas[i] != ward_room.arena) {
+            call->places[call->n_places++] =
+                (struct call_place){ward_room.arenas[i], ARENA_BYTES,
+                                    "uses a pointer that it kept from an earlier call, whose view "
+                                    "is gone (copy what it needs into its state),"};
+        }
+    }
+    if (call_is_trial()) {
+        ((struct lending *)(uintptr_t)l)->heap_bytes = heap_bytes();
+    }
     return call;
+}
+
+static void note_heap(const struct lending *l) {
+    struct state_head *head = (struct state_head *)l->state - 1;
+    const int64_t kept = heap_bytes() - l->heap_bytes;
+    head->kept_bytes += kept;
+    head->n_kept += kept > 0;
+    head->keeper = kept > 0 ? l->callback : head->keeper;
 }
 
 void ward_leave(const struct lending *l, struct watched_call *call) {
     static const unsigned char tail[TAIL_BYTES] = {FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL,
                                                    FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL};
     const struct state_head *head = (const struct state_head *)l->state - 1;
+    if (call_is_trial()) {
+        note_heap(l);
+    }
     call_leave(call);
     for (unsigned i = 0; i < l->n; i++) {
         if (memcmp(l->loans[i].of, l->loans[i].copy, l->loans[i].bytes) != 0) {
@@ -357,12 +445,13 @@ static void warded_credit(const void *state, struct decoder_credit *out) {
 
 /* ---- routers ---- */
 
-/* With what it sees of the replicas. */
-static const struct route_view *lend_view(struct lending *l, const struct route_view *view) {
-    struct route_view shown = *view;
-    shown.replicas = ward_lend(l, view->replicas, view->n * sizeof *view->replicas,
-                               "what it sees of the replicas");
-    return ward_lend(l, &shown, sizeof shown, "the view");
+/* With what it sees of the replicas. `shown` is what is held against the copy after the call. */
+static const struct route_view *lend_view(struct lending *l, const struct route_view *view,
+                                          struct route_view *shown) {
+    *shown = *view;
+    shown->replicas = ward_lend(l, view->replicas, view->n * sizeof *view->replicas,
+                                "what it sees of the replicas");
+    return ward_lend(l, shown, sizeof *shown, "the view");
 }
 
 static uint32_t warded_route(void *state, const struct request *request,
@@ -371,7 +460,8 @@ static uint32_t warded_route(void *state, const struct request *request,
     ward_open(&l, state, "route");
     int64_t *answer = ward_room_for(&l, sizeof *answer, 8);
     *answer = *until_ns;
-    const struct route_view *lent = lend_view(&l, view);
+    struct route_view shown;
+    const struct route_view *lent = lend_view(&l, view, &shown);
     const struct request *lent_request = lend_request(&l, request);
     struct watched_call *call = ward_enter(&l);
     uint32_t chosen = ((const struct router *)l.called)->route(l.state, lent_request, lent, answer);
@@ -388,7 +478,8 @@ static uint32_t warded_move(void *state, const struct route_view *view, struct r
     struct lending l;
     ward_open(&l, state, "move");
     struct route_move *answer = ward_room_for(&l, capacity * sizeof *answer, 4);
-    const struct route_view *lent = lend_view(&l, view);
+    struct route_view shown;
+    const struct route_view *lent = lend_view(&l, view, &shown);
     struct watched_call *call = ward_enter(&l);
     uint32_t n = ((const struct router *)l.called)->move(l.state, lent, answer, capacity);
     ward_leave(&l, call);

@@ -22,16 +22,23 @@ struct state_head {
     const struct ward *ward;
     const struct policy *called; /* from the first call on: this state's own load of the plug-in */
     void *handle;                /* of it */
-    unsigned char fill[32];
+    int64_t kept_bytes;          /* of the heap, that its calls took and did not give back */
+    const char *keeper;          /* the callback that took some last */
+    uint64_t n_kept;             /* calls that did */
+    unsigned char fill[8];
     uint64_t mark;
 };
 _Static_assert(sizeof(struct state_head) == 64, "a state keeps its alignment");
 enum { MOST_LOANS = 8 };
 
-/* A thread's own: what is lent in one call, and the lists that a scheduler fills. The arena
- * and each list are followed by unmapped pages. */
+/* A thread's own: what is lent in one call, and the lists that a scheduler fills. The arenas
+ * and each list are followed by unmapped pages. In a trial calls take turns with the arenas, and
+ * those that are not in use cannot be touched: who kept a pointer into one is found. */
+enum { ROOM_ARENAS = 3 };
 struct room {
-    char *arena;
+    char *arenas[ROOM_ARENAS];
+    char *arena; /* in use */
+    uint64_t n_calls;
     char *lists;
     uint32_t capacity;
     const struct ward
@@ -54,6 +61,7 @@ struct lending {
     char *next, *end;
     struct loan loans[MOST_LOANS];
     unsigned n;
+    int64_t heap_bytes; /* that are in use, before the call; of a trial */
 };
 
 /* `bytes` rounded up to whole pages. */
@@ -67,6 +75,9 @@ char *ward_map_fenced(size_t bytes, size_t n);
 void ward_open(struct lending *l, const void *state, const char *callback);
 void *ward_room_for(struct lending *l, size_t bytes, size_t alignment);
 void *ward_lend(struct lending *l, const void *of, size_t bytes, const char *what);
+
+/* Whether the call's view lies elsewhere than that of the call before: of a trial, now and then. */
+bool ward_moves(const struct lending *l);
 struct watched_call *ward_enter(const struct lending *l);
 void ward_leave(const struct lending *l, struct watched_call *call);
 

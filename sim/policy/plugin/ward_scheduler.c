@@ -198,20 +198,61 @@ void warded_happened(void *state, const struct schedule_view *view,
     }
 }
 
+/* Copies of the requests that run or wait, at their places. */
+static const struct request *lend_requests(struct lending *l, const struct schedule_view *view) {
+    struct request *copies = (struct request *)(void *)l->next;
+    l->next += ward_pages(view->n_slots * sizeof *copies);
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        uint32_t slot = i < view->n_running ? view->running[i] : view->waiting[i - view->n_running];
+        memcpy(&copies[slot], &view->requests[slot], sizeof *copies);
+    }
+    return copies;
+}
+
+static void check_requests(const struct watched_call *call, const struct schedule_view *view,
+                           const struct request *copies) {
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        uint32_t slot = i < view->n_running ? view->running[i] : view->waiting[i - view->n_running];
+        if (memcmp(&copies[slot], &view->requests[slot], sizeof *copies) != 0) {
+            call_broke(call, "schedule",
+                       "it wrote to the requests of the view, which it may only read,");
+        }
+    }
+}
+
+/* In a trial the view lies elsewhere at the next call, so that a pointer into it that was kept
+ * leads nowhere. */
+static void move_view(struct lending *l, struct schedule_view *shown) {
+    const size_t bytes = shown->n_slots * (sizeof *shown->requests + 2 * sizeof *shown->running);
+    if (!ward_moves(l) || ward_pages(bytes) + 4 * ward_pages(1) > (size_t)(l->end - l->next)) {
+        return;
+    }
+    const struct schedule_view view = *shown;
+    shown->requests = lend_requests(l, &view);
+    shown->running = ward_lend(l, view.running, view.n_running * sizeof *view.running,
+                               "the view's list running");
+    shown->waiting = ward_lend(l, view.waiting, view.n_waiting * sizeof *view.waiting,
+                               "the view's list waiting");
+}
+
 void warded_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     struct lending l;
     ward_open(&l, state, "schedule");
     const struct estimated estimated = {view, batch->capacity};
-    const struct schedule_view shown = shown_view(view, &estimated);
+    struct schedule_view shown = shown_view(view, &estimated);
     struct batch given = *batch, *answer = ward_room_for(&l, sizeof *answer, 8);
     give_lists(l.ward, &given);
     *answer = given;
+    move_view(&l, &shown);
     const struct schedule_view *lent = ward_lend(&l, &shown, sizeof shown, "the view");
     struct watched_call *call = ward_enter(&l);
-    name_view(call, view);
+    name_view(call, &shown);
     name_lists(call, &given);
     ((const struct scheduler *)l.called)->schedule(l.state, lent, answer);
     ward_leave(&l, call);
+    if (shown.requests != view->requests) {
+        check_requests(call, view, shown.requests);
+    }
     bool in_place = answer->capacity == given.capacity;
     for (int list = 0; list < N_LISTS; list++) {
         in_place = in_place && *list_of(answer, list) == *list_of(&given, list);

@@ -51,10 +51,13 @@ struct power_step {
     double bytes_j;    /* of the bytes that it moves */
 };
 
-/* The clock's state, as slowdown - 1 after each lag; zero: the highest clock. */
+/* The clock's state, as slowdown - 1 after each lag; zero: the highest clock. Besides, the step
+ * that was run last and the slowdown - 1 it settles at, which power_run need not find again. */
 enum { POWER_LAGS = 3 };
 struct power_state {
     double behind[POWER_LAGS];
+    struct power_step last;
+    double settled;
 };
 
 /* Whether a profile has given them. */

@@ -137,8 +137,8 @@ void profile_close(struct profile *profile) {
         free(profile->notes[i].value);
     }
     free(profile->notes);
-    free(profile->gemm_tile);
-    free(profile->gemm_tile_errors);
+    mem_released(profile->gemm_tile);
+    mem_released(profile->gemm_tile_errors);
     free(profile->path);
     free(profile->source);
     free(profile);
@@ -202,7 +202,7 @@ void profile_refresh(struct profile *profile) {
     }
     moe_find_launch(profile);
     if (profile->ops[PROFILE_GEMM].n_cells > 0) {
-        gemm_choose_tiles(profile);
+        gemm_forget_tiles(profile);
     }
 }
 

@@ -309,6 +309,7 @@ void profile_check(struct profile *profile, struct profile_check *out) {
         samples.rows[i / 2][i % 2] = (struct sample){errors + i * room, 0};
     }
     samples.noise = (struct sample){errors + 2 * (size_t)CHECK_ROWS * room, 0};
+    gemm_judge_tiles(profile); /* as long as all rows are there */
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         check_op(profile, (enum profile_op)op, &samples);
     }

@@ -17,23 +17,46 @@ static int compare_rows(const void *a, const void *b) {
     return x->line - y->line; /* qsort is not stable */
 }
 
-static int compare_values(const void *a, const void *b) {
-    const int64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
+/* Where `value` is or belongs among `n` rising ones. */
+static size_t place_of(const int64_t *values, size_t n, int64_t value) {
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        lo = values[mid] < value ? mid + 1 : lo;
+        hi = values[mid] < value ? hi : mid;
+    }
+    return lo;
 }
 
+/* Axes have few values against rows, and rows next to each other mostly the same. */
 static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
                        size_t n_rows) {
-    axis->values = mem_unwritten(n_rows, sizeof *axis->values);
-    for (size_t i = 0; i < n_rows; i++) {
-        axis->values[i] = rows[i].at[i_axis];
-    }
-    qsort(axis->values, n_rows, sizeof *axis->values, compare_values);
+    size_t room = 0;
+    axis->values = NULL;
     axis->n = 0;
     for (size_t i = 0; i < n_rows; i++) {
-        if (axis->n == 0 || axis->values[axis->n - 1] != axis->values[i]) {
-            axis->values[axis->n++] = axis->values[i];
+        const int64_t value = rows[i].at[i_axis];
+        if (i > 0 && value == rows[i - 1].at[i_axis]) {
+            continue;
         }
+        const size_t at = place_of(axis->values, axis->n, value);
+        if (at == axis->n || axis->values[at] != value) {
+            axis->values = mem_grown(axis->values, axis->n, &room, sizeof *axis->values);
+            memmove(axis->values + at + 1, axis->values + at, (axis->n - at) * sizeof value);
+            axis->values[at] = value;
+            axis->n++;
+        }
+    }
+}
+
+/* Files are mostly in order. */
+static void sort_rows(struct lattice_row *rows, size_t n_rows) {
+    size_t n = 1;
+    while (n < n_rows && compare_rows(&rows[n - 1], &rows[n]) <= 0) {
+        n++;
+    }
+    if (n < n_rows) {
+        qsort(rows, n_rows, sizeof *rows, compare_rows);
     }
 }
 
@@ -56,7 +79,7 @@ static double *cells(size_t n) {
 enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
                                   size_t n_rows, struct lattice_row equals[2]) {
     *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
-    qsort(rows, n_rows, sizeof *rows, compare_rows);
+    sort_rows(rows, n_rows);
     for (size_t i = 1; i < n_rows; i++) {
         if (memcmp(rows[i - 1].at, rows[i].at, sizeof rows[i].at) == 0) {
             equals[0] = rows[i - 1];
@@ -80,10 +103,14 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
     }
     lattice->time_us = cells(lattice->n_cells);
     lattice->hits = any_says_hits(rows, n_rows) ? cells(lattice->n_cells) : NULL;
+    size_t indexes[LATTICE_MAX_AXES] = {0};
     for (size_t i = 0; i < n_rows; i++) {
         size_t cell = 0;
         for (size_t a = 0; a < n_axes; a++) {
-            cell += (size_t)lattice_index(lattice, a, rows[i].at[a]) * lattice->axes[a].stride;
+            if (lattice->axes[a].values[indexes[a]] != rows[i].at[a]) {
+                indexes[a] = (size_t)lattice_index(lattice, a, rows[i].at[a]);
+            }
+            cell += indexes[a] * lattice->axes[a].stride;
         }
         lattice->time_us[cell] = rows[i].time_us;
         if (lattice->hits != NULL && rows[i].hits > 0) {

@@ -96,7 +96,7 @@ static void write_line(const char *line, FILE *out) {
 /* Of a text without its second line, which names it. */
 static void digest(const char *text, const char *rest, char hex[SHA256_HEX_CHARS]) {
     struct sha256 sha;
-    sha256_init(&sha);
+    sha256_begin(&sha);
     sha256_add(&sha, text, (size_t)(next_line(text) - text));
     sha256_add(&sha, rest, strlen(rest));
     sha256_hex(&sha, hex);

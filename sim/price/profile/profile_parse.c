@@ -27,6 +27,7 @@ struct rows {
 enum { ROWS_OF_FILE = PROFILE_TYPES };
 struct all_rows {
     struct rows of[PROFILE_TYPES + 1][PROFILE_OPS];
+    enum profile_op last; /* the operator of the row before: mostly this one's, too */
 };
 
 static int check_layout(const char *path, int line, struct head_layout layout, struct err *err) {
@@ -154,18 +155,28 @@ static int take_type(const char *path, int line, enum profile_op op, char **colu
     return bad;
 }
 
-static int parse_operator(const char *path, int line, char **columns, size_t n,
-                          struct all_rows *rows, struct err *err) {
+static int find_operator(const char *path, int line, const char *word, size_t *op,
+                         struct err *err) {
     const char *names[PROFILE_OPS + 1] = {NULL};
     for (size_t i = 0; i < PROFILE_OPS; i++) {
         names[i] = profile_operators[i].name;
     }
-    size_t op;
-    int bad = find_word(path, line, "operator", columns[0], names, &op, err);
+    return find_word(path, line, "operator", word, names, op, err);
+}
+
+static bool is_of_last(const struct all_rows *rows, const char *word) {
+    return strcmp(word, profile_operators[rows->last].name) == 0;
+}
+
+static int parse_operator(const char *path, int line, char **columns, size_t n,
+                          struct all_rows *rows, struct err *err) {
+    size_t op = rows->last;
+    int bad = is_of_last(rows, columns[0]) ? 0 : find_operator(path, line, columns[0], &op, err);
     if (bad) {
         return bad;
     }
     const struct profile_operator *shape = &profile_operators[op];
+    rows->last = (enum profile_op)op;
     size_t n_sizes = 0, type;
     if (take_type(path, line, (enum profile_op)op, columns, &n, &type, err) != 0) {
         return err_status(err);
@@ -328,7 +339,7 @@ static int parse_row(struct profile *profile, int line, char *text, struct all_r
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = (size_t)field_cut(text, false, columns, MAX_COLUMNS + 1);
     static const char *const others[] = {"load", "host", "power", "between", "tile", NULL};
-    switch (name_find(others, columns[0])) {
+    switch (is_of_last(rows, columns[0]) ? -1 : name_find(others, columns[0])) {
     case 0:
         return parse_correction(profile, line, columns, n, err);
     case 1:

@@ -1,6 +1,7 @@
 /* Times between and beyond the measured rows of products, mixtures, passes and exchanges; attention
  * is in profile_attention.c. */
 #include <math.h>
+#include <pthread.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
@@ -92,6 +93,8 @@ static const double max_judged_error = 0.3;
 /* Wave steps must explain a fifth of the error away to be believed: of the margins 0.5 to 1 this
  * one gave the least "new n" errors over the A100, H100 and L40S tables together. */
 static const double tile_margin = 0.8;
+
+static pthread_mutex_t judging = PTHREAD_MUTEX_INITIALIZER; /* of the profiles' tile errors */
 
 double gemm_roofline_us(const struct profile_peaks *peaks, double m, double n, double k) {
     double compute = 2 * m * n * k / peaks->flops;
@@ -192,23 +195,31 @@ static double from_columns(const struct profile *profile, size_t tile, size_t ce
                            lattice_value(gemm, (size_t)hi, GEMM_N), gemm->time_us[hi]);
 }
 
-/* How badly each tile predicts each row from its neighbours in n; NAN at line ends. */
-static void judge_tiles(const struct profile *profile, float *errors) {
+/* How badly each tile predicts a row from its neighbours in n; NAN at line ends and without a row.
+ */
+static void judge_tiles(const struct profile *profile, size_t cell, float errors[N_TILES]) {
     const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
-    for (size_t cell = 0; cell < gemm->n_cells; cell++) {
-        ptrdiff_t lo = -1, hi = -1;
-        if (!isnan(gemm->time_us[cell])) {
-            neighbours(gemm, cell, GEMM_N, &lo, &hi);
-        }
-        for (size_t tile = 0; tile < N_TILES; tile++) {
-            double error = NAN;
-            if (lo >= 0 && hi >= 0) {
-                double guess = from_columns(profile, tile, cell, lo, hi);
-                error = fmin(max_judged_error, fabs(log(guess / gemm->time_us[cell])));
-            }
-            errors[cell * N_TILES + tile] = (float)error;
-        }
+    ptrdiff_t lo = -1, hi = -1;
+    if (!isnan(gemm->time_us[cell])) {
+        neighbours(gemm, cell, GEMM_N, &lo, &hi);
     }
+    for (size_t tile = 0; tile < N_TILES; tile++) {
+        double error = NAN;
+        if (lo >= 0 && hi >= 0) {
+            double guess = from_columns(profile, tile, cell, lo, hi);
+            error = fmin(max_judged_error, fabs(log(guess / gemm->time_us[cell])));
+        }
+        errors[tile] = (float)error;
+    }
+}
+
+/* The same, worked out when it is first asked for; the caller has `judging`. */
+static const float *tile_errors(const struct profile *profile, size_t cell) {
+    float *errors = profile->gemm_tile_errors + cell * N_TILES;
+    if (errors[0] == 0) {
+        judge_tiles(profile, cell, errors);
+    }
+    return errors;
 }
 
 /* The tile with the least error around a gap in n on the line of a cell. `without` the cell's n, no
@@ -229,9 +240,9 @@ static size_t best_tile(const struct profile *profile, size_t near, int64_t n_lo
                 continue;
             }
             size_t cell = i_m * gemm->axes[GEMM_M].stride + j * ns->stride + l;
+            const float *errors = tile_errors(profile, cell);
             for (size_t tile = 0; tile < N_TILES; tile++) {
-                double error = (double)profile->gemm_tile_errors[cell * N_TILES + tile];
-                sums[tile] += isnan(error) ? 0 : error;
+                sums[tile] += isnan(errors[tile]) ? 0 : (double)errors[tile];
             }
         }
     }
@@ -243,23 +254,36 @@ static size_t best_tile(const struct profile *profile, size_t near, int64_t n_lo
     return best;
 }
 
-void gemm_choose_tiles(struct profile *profile) {
-    const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
-    if (profile->gemm_tile == NULL) {
-        profile->gemm_tile = mem_unwritten(gemm->n_cells, 1);
-        profile->gemm_tile_errors =
-            mem_unwritten(gemm->n_cells * N_TILES, sizeof *profile->gemm_tile_errors);
+void gemm_forget_tiles(struct profile *profile) {
+    const size_t n_cells = profile->ops[PROFILE_GEMM].n_cells;
+    mem_released(profile->gemm_tile);
+    mem_released(profile->gemm_tile_errors);
+    profile->gemm_tile = mem_reserved(n_cells, sizeof *profile->gemm_tile);
+    profile->gemm_tile_errors = mem_reserved(n_cells * N_TILES, sizeof(float));
+}
+
+/* The tile that explains the gap between a measured cell and the next one in n. Threads share a
+ * profile: one at a time judges, and what it found is read without waiting. */
+static size_t tile_above(const struct profile *profile, size_t cell, int64_t n_lo, int64_t n_hi) {
+    uint8_t known = atomic_load_explicit(&profile->gemm_tile[cell], memory_order_relaxed);
+    if (known == 0) {
+        pthread_mutex_lock(&judging);
+        known = (uint8_t)(1 + best_tile(profile, cell, n_lo, n_hi, false));
+        pthread_mutex_unlock(&judging);
+        atomic_store_explicit(&profile->gemm_tile[cell], known, memory_order_relaxed);
     }
-    judge_tiles(profile, profile->gemm_tile_errors);
+    return known - 1U;
+}
+
+void gemm_judge_tiles(const struct profile *profile) {
+    const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
     for (size_t cell = 0; cell < gemm->n_cells; cell++) {
-        ptrdiff_t lo = -1, hi = -1;
-        if (!isnan(gemm->time_us[cell])) {
-            neighbours(gemm, cell, GEMM_N, &lo, &hi);
+        ptrdiff_t lo, hi;
+        neighbours(gemm, cell, GEMM_N, &lo, &hi);
+        if (!isnan(gemm->time_us[cell]) && hi >= 0) {
+            (void)tile_above(profile, cell, lattice_value(gemm, cell, GEMM_N),
+                             lattice_value(gemm, (size_t)hi, GEMM_N));
         }
-        profile->gemm_tile[cell] =
-            hi >= 0 ? (uint8_t)best_tile(profile, cell, lattice_value(gemm, cell, GEMM_N),
-                                         lattice_value(gemm, (size_t)hi, GEMM_N), false)
-                    : 0;
     }
 }
 
@@ -280,7 +304,9 @@ double gemm_without_slice(const struct profile *profile, size_t cell, size_t axi
     if (axis == GEMM_K) {
         return on_line(x, x_lo, t_lo, x_hi, t_hi);
     }
+    pthread_mutex_lock(&judging);
     size_t tile = best_tile(profile, cell, (int64_t)x_lo, (int64_t)x_hi, true);
+    pthread_mutex_unlock(&judging);
     return from_columns(profile, tile, cell, lo, hi);
 }
 
@@ -298,9 +324,9 @@ static double along_n(const struct profile *profile, size_t i_m, int64_t n, size
         return gemm->time_us[lo];
     }
     const int64_t *ns = gemm->axes[GEMM_N].values;
-    return between_columns(profile, profile->gemm_tile[lo], gemm->axes[GEMM_M].values[i_m], n,
-                           gemm->axes[GEMM_K].values[i_k], ns[at.lo], gemm->time_us[lo], ns[at.hi],
-                           gemm->time_us[hi]);
+    return between_columns(profile, tile_above(profile, lo, ns[at.lo], ns[at.hi]),
+                           gemm->axes[GEMM_M].values[i_m], n, gemm->axes[GEMM_K].values[i_k],
+                           ns[at.lo], gemm->time_us[lo], ns[at.hi], gemm->time_us[hi]);
 }
 
 /* At a measured m; NAN when (n, k) is not enclosed by measured shapes. */

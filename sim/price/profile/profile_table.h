@@ -3,6 +3,7 @@
 #define UNMASK_SIM_PRICE_PROFILE_PROFILE_TABLE_H
 
 #include <math.h>
+#include <stdatomic.h>
 
 #include "sim/price/profile/profile.h"
 #include "sim/price/profile/profile_lattice.h"
@@ -81,8 +82,11 @@ struct profile {
     /* Derived from the rows by profile_refresh. */
     double floor_us[PROFILE_OPS]; /* the shortest time: launch and latency */
     double moe_launch_us;         /* the least that a row of experts takes beyond its roofline */
-    uint8_t *gemm_tile;           /* a GEMM cell: the tile that explains the gap above it in n */
-    float *gemm_tile_errors;      /* what it was chosen by: an error a cell and tile, or NAN */
+    /* Worked out when they are first asked for. Of a GEMM cell: 1 + the tile that explains the gap
+     * above it in n, 0: not known yet; and what it was chosen by, an error a cell and tile or NAN,
+     * the first one 0: not known yet. */
+    _Atomic uint8_t *gemm_tile;
+    float *gemm_tile_errors;
 };
 
 /* The profile of the rows of another type: what is said of the file is copied. */
@@ -144,8 +148,10 @@ double gemm_roofline_us(const struct profile_peaks *peaks, double m, double n, d
  * with the cell's value on that axis were missing; NAN at the end of a line. */
 double gemm_without_slice(const struct profile *profile, size_t cell, size_t axis);
 
-/* Fill gemm_tile and gemm_tile_errors, allocating them once. */
-void gemm_choose_tiles(struct profile *profile);
+/* Makes gemm_tile and gemm_tile_errors anew, with nothing known. */
+void gemm_forget_tiles(struct profile *profile);
+/* Works them all out, for who takes rows away afterwards. */
+void gemm_judge_tiles(const struct profile *profile);
 
 /* Causal attention of `batch` sequences, each of `q` queries after `prefix` cached keys, with the
  * heads of layout `i_layout` on the lattice's first axis. */

@@ -1,0 +1,97 @@
+#include "experiments/run/sweep/over.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/mem.h"
+#include "sim/base/names.h"
+
+static int add_value(const char *word, size_t length, size_t most, struct over *over,
+                     struct err *err) {
+    if (length == 0 || length >= OVER_VALUE_CHARS || over->n == most) {
+        return err_usage(err,
+                         "--over: expected KEY=A,B,... with at most %zu values of 1 to %d "
+                         "characters",
+                         most, OVER_VALUE_CHARS - 1);
+    }
+    char *value = over->values[over->n];
+    snprintf(value, OVER_VALUE_CHARS, "%.*s", (int)length, word);
+    for (size_t i = 0; i < over->n; i++) {
+        if (strcmp(over->values[i], value) == 0) {
+            return err_usage(err, "--over: '%s' is there twice", value);
+        }
+    }
+    over->n++;
+    return 0;
+}
+
+int over_read(const char *text, size_t most, struct over *out, struct err *err) {
+    const char *equals = strchr(text, '='), *word;
+    size_t length;
+    int status = 0;
+    *out = (struct over){.n = 0};
+    if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof out->key) {
+        return err_usage(err, "--over: '%s' is not KEY=A,B,...", text);
+    }
+    snprintf(out->key, sizeof out->key, "%.*s", (int)(equals - text), text);
+    if (strcmp(out->key, "system") == 0) {
+        return err_usage(err, "--over: systems are listed by --systems");
+    }
+    out->values = mem_zeroed(most, sizeof *out->values);
+    for (const char *rest = equals + 1; status == 0 && name_next(&rest, ",", &word, &length);) {
+        status = add_value(word, length, most, out, err);
+    }
+    return status;
+}
+
+void over_fini(struct over *over) {
+    free(over->values);
+    over->values = NULL;
+}
+
+int over_ask(const char *key, const char *value, const char *place, struct asked *asked,
+             struct err *err) {
+    if (strcmp(key, "gpu") == 0) {
+        asked->request.gpu = value;
+    } else if (strcmp(key, "model") == 0) {
+        asked->request.model = value;
+    } else {
+        return asked_set(asked, key, value, place, err);
+    }
+    return 0;
+}
+
+/* ---- names ---- */
+
+/* A plug-in's own name; NULL: it is none, or has not been run. */
+static const char *own_name(const char *key, const json_t *run) {
+    const json_t *policy = json_object_get(json_object_get(run, "policies"), key);
+    return json_is_string(json_object_get(policy, "file"))
+               ? json_string_value(json_object_get(policy, "name"))
+               : NULL;
+}
+
+void over_names(const char *key, char (*values)[OVER_VALUE_CHARS], const json_t *const *runs,
+                size_t n, char (*names)[OVER_NAME_CHARS]) {
+    for (size_t i = 0; i < n; i++) {
+        const char *own = own_name(key, runs[i]);
+        bool is_shared = false;
+        for (size_t k = 0; own != NULL && k < n; k++) {
+            const char *other = own_name(key, runs[k]);
+            is_shared =
+                is_shared || (k != i && strcmp(other != NULL ? other : values[k], own) == 0);
+        }
+        if (own == NULL) {
+            snprintf(names[i], OVER_NAME_CHARS, "%s", values[i]);
+        } else {
+            snprintf(names[i], OVER_NAME_CHARS, "%.100s%s%.120s%s", own, is_shared ? " (" : "",
+                     is_shared ? values[i] : "", is_shared ? ")" : "");
+        }
+    }
+}
+
+bool over_says_key(const char *key) {
+    static const char *const plain[] = {"system", "model",   "gpu",    "scheduler",
+                                        "cache",  "decoder", "router", NULL};
+    return name_find(plain, key) < 0;
+}
