@@ -9,6 +9,7 @@ A chunk is made from its number alone, so the same command makes the same rows a
 """
 
 import argparse
+import glob
 import json
 import multiprocessing
 import os
@@ -227,8 +228,7 @@ def read_prompts(path):
 
 def check(gsm8k):
     source, small, tk, r = Source(gsm8k), Source(None, "small"), load_tokenizer(), Random(5)
-    held = {q for task in ("gsm", "easy", "multiply", "add", "lookup", "hops")
-            for q in (p["prompt"] for p in read_prompts(os.path.join(HERE, "prompts", task + ".jsonl")))}
+    held = {p["prompt"] for path in glob.glob(os.path.join(HERE, "prompts", "*.jsonl")) for p in read_prompts(path)}
     odd = ["", " ", "a  b\n\n\n c\t", "naïve café 12345 €3.50 – “so”", "日本語 🙂", "\r\nx'll DON'T", "e\u0301"]
     lengths = {}
     for text in odd:

@@ -4,7 +4,7 @@
 # agreement and times, outputs, and decode traces for `unmask fit decode`.
 # Usage: quality.sh PROGRAM LIBRARY OUT PROMPTS WEIGHTS...
 #   LIBRARY   libunmask_cuda.so, or cpu
-#   PROMPTS   a folder of TASK.jsonl (experiments/train/prompts)
+#   PROMPTS   a folder of TASK.jsonl (`data.py prompts FOLDER` writes all of them)
 #   WEIGHTS   checkpoint folders (experiments/train); those that say block_size are block-causal
 # Environment: traces=0 (no decode traces, which take time), jobs (pairs of a model and a task at a time; default: 1), tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
 # output_tokens (default: 256), seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
