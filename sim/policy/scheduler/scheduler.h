@@ -210,6 +210,14 @@ struct scheduler {
     const char *const *reject_reasons;
 };
 
+/* The first member of a scheduler that has a state and a table of parameters. */
+#define SCHEDULER_POLICY(called, says, state, table)                                               \
+    {                                                                                              \
+        .abi = POLICY_ABI, .kind = POLICY_SCHEDULER, .size = sizeof(struct scheduler),             \
+        .state_bytes = sizeof(state), .name = (called), .doc = (says), .params = (table),          \
+        .n_params = sizeof(table) / sizeof((table)[0])                                             \
+    }
+
 extern const struct scheduler *const scheduler_table[];
 extern const size_t scheduler_table_size;
 
