@@ -118,6 +118,22 @@ static void list(const struct turn *turn, uint32_t link, uint32_t n) {
     }
 }
 
+/* Where all that run fit, and none that waits stands before the last of them, they are not gone
+ * through one by one. Returns how many take part so. */
+static uint32_t take_all_running(struct turn *turn, uint32_t most) {
+    const struct schedule_view *view = turn->view;
+    if (turn->running == 0 || view->running_tokens > turn->tokens ||
+        view->running_growth_bytes > turn->free_bytes || view->n_running > most ||
+        (turn->waiting != 0 && own_of(turn, turn->end)->key > own_of(turn, turn->waiting)->key)) {
+        return 0;
+    }
+    turn->tokens -= view->running_tokens;
+    turn->free_bytes -= view->running_growth_bytes;
+    turn->running = 0;
+    turn->batch->all_running = 1;
+    return view->n_running;
+}
+
 bool turns_take(const struct turns *turns, const struct schedule_view *view, struct batch *batch) {
     struct turn turn = {.turns = turns,
                         .view = view,
@@ -129,13 +145,14 @@ bool turns_take(const struct turns *turns, const struct schedule_view *view, str
                         .end = turns->running.last,
                         .waiting = turns->waiting.first};
     const uint32_t most = turns->at_once > 0 ? turns->at_once : batch->capacity;
+    const uint32_t n_all = take_all_running(&turn, most);
     while ((turn.running != 0 || turn.waiting != 0) && turn.tokens > 0 &&
-           turn.n_running + turn.n_waiting < most) {
+           n_all + turn.n_running + turn.n_waiting < most) {
         take_next(&turn);
     }
     list(&turn, turns->running.first, turn.n_running);
     list(&turn, turns->waiting.first, turn.n_waiting);
     batch->n_admitted = turn.n_waiting;
     batch->hold = HOLD_CHANGE;
-    return batch->n + batch->n_rejected >= view->n_running + view->n_waiting;
+    return n_all + batch->n + batch->n_rejected >= view->n_running + view->n_waiting;
 }
