@@ -6,7 +6,7 @@
  *
  * Kept is whom the paper's priority prefers while all can be kept up with: a request gains by the
  * text that its reader would lack. Its knapsack of gain by memory is not, nor is it known here
- * whom to give up where not all can be kept up with: then all fall behind alike. For the paper's
+ * whom to give up where not all can be kept up with: then all wait alike. For the paper's
  * limit of preemptions stands `margin`: one is preempted by recomputing, where caches are exact,
  * for one whose reader runs out so much earlier. Text comes by finished blocks. */
 #include "sim/policy/scheduler/turns.h"

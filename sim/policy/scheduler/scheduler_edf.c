@@ -6,7 +6,7 @@
  *
  * Kept are the order and the preemption, at the end of any pass. The paper's test of a whole set of
  * periodic tasks is not: what passes take depends on who shares them, so that the test here, of
- * each request by itself, keeps only hopeless ones out. One that runs and is late goes behind all
+ * each request by itself, keeps only hopeless ones out. One that runs and is late goes after all
  * that are not; those without deadlines go last, in order of arrival. */
 #include "sim/policy/scheduler/turns.h"
 
@@ -18,8 +18,9 @@ struct state {
 };
 
 static const struct param params[] = {
-    PARAM("slowdown", PARAM_F64, struct state, slowdown, "1", "1", 0, 1000,
-          "rejected is what takes so many times as long as alone and is late (0: none is)"),
+    PARAM(
+        "slowdown", PARAM_F64, struct state, slowdown, "1", "1", 0, 1000,
+        "what would be late if it took that many times as long as alone is rejected (0: none is)"),
     TURNS_PARAM(struct state),
 };
 

@@ -6,7 +6,7 @@
  *
  * Where memory or places lack for one that stands further ahead, the last ones that run are
  * preempted, if their caches are exact, and compute anew later; else it waits until one ends, and
- * none behind it starts before. A scheduler of turns `grows`. */
+ * none after it starts before. A scheduler of turns `grows`. */
 #ifndef UNMASK_SIM_POLICY_SCHEDULER_TURNS_H
 #define UNMASK_SIM_POLICY_SCHEDULER_TURNS_H
 
@@ -15,8 +15,8 @@
 /* Part of a scheduler's state, zeros at first. Its memory of each request is a struct ranked. */
 struct turns {
     uint32_t at_once;  /* requests of a step; 0: as many as fit */
-    int64_t margin_ns; /* by so much has one that runs to stand behind one that waits to be
-                          preempted for it, where keys are times */
+    int64_t margin_ns; /* how much later the key of one that runs has to be than that of one
+                          that waits, so that it is preempted for it, where keys are times */
     struct ranks running, waiting;
 };
 
