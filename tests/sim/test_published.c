@@ -1,5 +1,6 @@
 /* Schedulers that papers describe, each with its paper's own result. */
 #include "sim/policy/plugin/registry.h"
+#include "sim/policy/scheduler/tenants.h"
 #include "tests/support/rig.h"
 
 enum { MOST = 400, PLACES = 4 };
@@ -130,6 +131,27 @@ TEST(shortest_predicted_is_near_the_oracle_and_worsens_little_by_little) {
                       fair < 1.3 * exact && exact < 0.7 * first,
                   "oracle %.3f, exact %.3f, fair %.3f, poor %.3f, first come %.3f s", oracle, exact,
                   fair, poor, first);
+}
+
+/* What a decision starts may stay in the queue: until it is told that it started, it is next. */
+TEST(a_request_that_did_not_start_is_next_again_in_the_next_decision) {
+    static struct tenants tenants;
+    const struct request requests[] = {{.tenant = 5}, {.tenant = 5}, {.tenant = 9}};
+    struct lined own[3] = {{0}};
+    uint32_t selected[] = {0, 2};
+    const struct schedule_view view = {.requests = requests, .own = own, .n_slots = 3};
+    const struct batch batch = {.n = 2, .n_admitted = 2, .selected = selected};
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct happening came = {.kind = HAPPENED_ARRIVAL, .slot = i};
+        tenants_told(&tenants, &view, &came, 0);
+    }
+    ck_assert_uint_eq(tenants_next(&tenants), 1);
+    tenants_start(&tenants, &view, 0, 10);
+    ck_assert_uint_eq(tenants_next(&tenants), 3);
+    tenants_start(&tenants, &view, 2, 20);
+    ck_assert_uint_eq(tenants_next(&tenants), 2);
+    tenants_end(&tenants, &view, &batch);
+    ck_assert_uint_eq(tenants_next(&tenants), 1);
 }
 
 /* ---- those that take turns ---- */
