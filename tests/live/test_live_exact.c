@@ -143,6 +143,38 @@ TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
     }
 }
 
+/* The same requests in the same steps. */
+static void same_batches(const struct served *a, const struct served *b, const char *name) {
+    ck_assert_msg(a->n_steps == b->n_steps, "%s: %zu and %zu batches", name, a->n_steps,
+                  b->n_steps);
+    for (size_t i = 0; i < a->n_steps; i++) {
+        const struct replay_step *x = &a->steps[i], *y = &b->steps[i];
+        ck_assert_msg(x->steps == y->steps && x->n_requests == y->n_requests, "%s: batch %zu", name,
+                      i);
+        ck_assert_mem_eq(a->ids[i], b->ids[i], x->n_requests * sizeof a->ids[i][0]);
+    }
+}
+
+TEST(schedulers_of_papers_form_the_batches_live_that_they_form_simulated) {
+    static const char *const names[] = {"scheduler=vtc", "scheduler=shortest-predicted",
+                                        "scheduler=fast-serve", "scheduler=edf", "scheduler=andes"};
+    for (size_t i = 0; i < 10; i++) {
+        const char *name = names[i / 2];
+        const char *one = i < 4 ? "max_requests=1" : "scheduler.at_once=1";
+        struct system *system =
+            i % 2 == 0 ? EXACT_SYSTEM(0, "decoder=fixed", "page_tokens=4", name, one)
+                       : LIVE_SYSTEM("llada-tiny", "page_tokens=4", "block_tokens=4", name, one);
+        struct served *live = serve_live(system, together, N);
+        struct served *simulated = serve(&MAKE(struct serving, .system = system,
+                                               .arrivals = together, .n = N, .simulates = true));
+        ck_assert_uint_eq(live->result.completed, N);
+        same_batches(live, simulated, name);
+        free(live);
+        free(simulated);
+        system_close(system);
+    }
+}
+
 TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct system *system = EXACT_SYSTEM(0, "page_tokens=24");
     const struct engine_request asked = {

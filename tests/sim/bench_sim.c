@@ -153,6 +153,81 @@ static void measure_draws(void) {
         1e-3 * (double)(at_ns[3] - at_ns[2]) / STEPS);
 }
 
+/* A scheduler whose decisions, and what it is told before them, are timed while most wait. */
+static struct {
+    struct scheduler scheduler;
+    const struct scheduler *inner;
+    int64_t decides_ns, told_ns;
+    uint64_t n, n_told;
+    bool counts;
+} timed;
+
+static void timed_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    const int64_t start_ns = monotonic_ns();
+    timed.inner->schedule(state, view, batch);
+    timed.counts = view->n_running + view->n_waiting >= 900;
+    if (timed.counts) {
+        timed.decides_ns += monotonic_ns() - start_ns;
+        timed.n++;
+    }
+}
+
+static void timed_happened(void *state, const struct schedule_view *view,
+                           const struct happening *happenings, uint32_t n) {
+    const int64_t start_ns = monotonic_ns();
+    if (timed.inner->happened != NULL) {
+        timed.inner->happened(state, view, happenings, n);
+    }
+    if (timed.counts) {
+        timed.told_ns += monotonic_ns() - start_ns;
+        timed.n_told += n;
+    }
+}
+
+static enum source_reply next_of_thousand(void *state, struct arrival *out, struct err *err) {
+    uint32_t *id = state;
+    (void)err;
+    *out = (struct arrival){.id = *id,
+                            .tenant = *id,
+                            .prompt_tokens = 64 + *id * 7 % 193,
+                            .output_tokens = 32 + *id * 13 % 225,
+                            .predicted_tokens = 1 + *id * 13 % 225,
+                            .due_ns = INT64_C(1000000000000)};
+    return (*id)++ < 1000 ? SOURCE_ROW : SOURCE_END;
+}
+
+/* A thousand requests at once, each of a tenant of its own, until a hundred of them are done. */
+static void measure_decisions(const char *name) {
+    struct err err = {0};
+    struct setting setting = {.key = "scheduler", .place = "bench"};
+    struct system_request request = {
+        .system = "dllm-serve", .gpu = "l40s", .overrides = &setting, .n_overrides = 1};
+    struct system *system = NULL;
+    uint32_t id = 0;
+    snprintf(setting.value, sizeof setting.value, "%s", name);
+    system_open(&request, &system, &err);
+    stop_on(&err);
+    memset(&timed, 0, sizeof timed);
+    timed.inner = system->scheduler;
+    timed.scheduler = *timed.inner;
+    timed.scheduler.schedule = timed_schedule;
+    timed.scheduler.happened = timed_happened;
+    system->scheduler = &timed.scheduler;
+    struct executor_sim *sim = executor_sim_open(system, 1);
+    struct loop_request asked = {.system = system,
+                                 .executor = executor_sim_interface(sim),
+                                 .source = {&id, next_of_thousand, NULL},
+                                 .seed = 1};
+    struct loop_result result;
+    loop_run(&asked, &result, &err);
+    stop_on(&err);
+    printf("%-24s %6.0f ns a decision, %4.0f ns to be told of a change (%llu decisions)\n", name,
+           (double)timed.decides_ns / (double)timed.n, (double)timed.told_ns / (double)timed.n_told,
+           (unsigned long long)timed.n);
+    executor_sim_close(sim);
+    system_close(system);
+}
+
 int main(void) {
     printf("simulator speed, one thread, medians of %d runs, LLaDA-8B on an L40S\n", RUNS);
     measure("burst, dllm-serve, no recording", "dllm-serve", "burst", RECORD_NOTHING);
@@ -164,6 +239,10 @@ int main(void) {
     measure("burst, dllm-cache-published, summary", "dllm-cache-published", "burst",
             RECORD_SUMMARY);
     measure_draws();
+    printf("a thousand requests in the system\n");
+    for (size_t i = 0; i < scheduler_table_size; i++) {
+        measure_decisions(scheduler_table[i]->policy.name);
+    }
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     printf("peak memory %.0f MB\n", (double)usage.ru_maxrss / 1024);

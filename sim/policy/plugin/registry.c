@@ -17,12 +17,14 @@
 extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,
     scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee, scheduler_look_ahead,
     scheduler_shortest_left, scheduler_least_slack;
-extern const struct scheduler scheduler_vtc, scheduler_shortest_predicted;
+extern const struct scheduler scheduler_vtc, scheduler_shortest_predicted, scheduler_fast_serve,
+    scheduler_edf, scheduler_andes;
 const struct scheduler *const scheduler_table[] = {
     &scheduler_static,      &scheduler_continuous, &scheduler_phase_multiplexed,
     &scheduler_chunked,     &scheduler_lmdeploy,   &scheduler_sglang,
     &scheduler_knee,        &scheduler_look_ahead, &scheduler_shortest_left,
     &scheduler_least_slack, &scheduler_vtc,        &scheduler_shortest_predicted,
+    &scheduler_fast_serve,  &scheduler_edf,        &scheduler_andes,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 

@@ -1,7 +1,5 @@
 #include "sim/policy/scheduler/ranks.h"
 
-#include <stdbool.h>
-
 /* ---- lines ---- */
 
 void line_append(struct line *line, struct lined *own, uint32_t slot) {
@@ -19,7 +17,7 @@ void line_drop(struct line *line, struct lined *own, uint32_t slot) {
 
 /* ---- trees: treaps whose nodes are lists, too ---- */
 
-static bool is_before(const struct ranked *a, const struct ranked *b) {
+bool ranked_is_before(const struct ranked *a, const struct ranked *b) {
     return a->key < b->key || (!(b->key < a->key) && a->place < b->place);
 }
 
@@ -37,7 +35,7 @@ static void split(struct ranked *own, uint32_t link, const struct ranked *ranked
                   uint32_t *after) {
     if (link == 0) {
         *before = *after = 0;
-    } else if (is_before(&own[link - 1], ranked)) {
+    } else if (ranked_is_before(&own[link - 1], ranked)) {
         *before = link;
         split(own, own[link - 1].right, ranked, &own[link - 1].right, after);
     } else {
@@ -62,7 +60,7 @@ static void put_below(struct ranked *own, uint32_t *root, uint32_t link) {
     struct ranked *ranked = &own[link - 1];
     if (*root != 0 && priority(&own[*root - 1]) >= priority(ranked)) {
         struct ranked *above = &own[*root - 1];
-        const bool goes_left = is_before(ranked, above);
+        const bool goes_left = ranked_is_before(ranked, above);
         *(goes_left ? &ranked->after : &ranked->before) = *root;
         put_below(own, goes_left ? &above->left : &above->right, link);
         return;
@@ -84,24 +82,22 @@ static void take_below(struct ranked *own, uint32_t *root, uint32_t link) {
         return;
     }
     struct ranked *above = &own[*root - 1];
-    take_below(own, is_before(ranked, above) ? &above->left : &above->right, link);
+    take_below(own, ranked_is_before(ranked, above) ? &above->left : &above->right, link);
 }
 
 void ranks_put(struct ranks *ranks, struct ranked *own, uint32_t slot, double key) {
     struct ranked *ranked = &own[slot];
-    *ranked = (struct ranked){.key = key, .place = ++ranks->n_places};
+    ranked->key = key;
+    ranked->place = ++ranks->n_places;
+    ranked->before = ranked->after = 0;
     put_below(own, &ranks->root, slot + 1);
     *(ranked->before != 0 ? &own[ranked->before - 1].after : &ranks->first) = slot + 1;
-    if (ranked->after != 0) {
-        own[ranked->after - 1].before = slot + 1;
-    }
+    *(ranked->after != 0 ? &own[ranked->after - 1].before : &ranks->last) = slot + 1;
 }
 
 void ranks_drop(struct ranks *ranks, struct ranked *own, uint32_t slot) {
     const struct ranked *ranked = &own[slot];
     take_below(own, &ranks->root, slot + 1);
     *(ranked->before != 0 ? &own[ranked->before - 1].after : &ranks->first) = ranked->after;
-    if (ranked->after != 0) {
-        own[ranked->after - 1].before = ranked->before;
-    }
+    *(ranked->after != 0 ? &own[ranked->after - 1].before : &ranks->last) = ranked->before;
 }

@@ -3,6 +3,8 @@
 #ifndef UNMASK_SIM_POLICY_SCHEDULER_RANKS_H
 #define UNMASK_SIM_POLICY_SCHEDULER_RANKS_H
 
+#include <stdbool.h>
+
 #include "sim/policy/scheduler/scheduler.h"
 
 /* ---- one after the other ---- */
@@ -24,13 +26,18 @@ struct ranked {
     double key;
     uint64_t place;                      /* the n-th that was put there */
     uint32_t left, right, before, after; /* in the tree, and in its order */
+    /* What turns.h keeps of a request: whether it runs, and from when on it need not start any
+     * more, 0: at no time. The other two are left to the scheduler. */
+    uint32_t runs, level;
+    int64_t latest_ns, allowance;
 };
 
 /* Part of a scheduler's state, zeros at first. */
 struct ranks {
-    uint32_t root, first;
+    uint32_t root, first, last;
     uint64_t n_places;
 };
+bool ranked_is_before(const struct ranked *a, const struct ranked *b);
 void ranks_put(struct ranks *ranks, struct ranked *own, uint32_t slot, double key);
 void ranks_drop(struct ranks *ranks, struct ranked *own, uint32_t slot);
 

@@ -172,19 +172,20 @@ static inline int64_t view_pass_ns(const struct schedule_view *view,
 }
 
 /* What is left of a request would take alone, in ns, as far as `capacity` runs of like passes,
- * written to `passes`, reach; passes after them as the last of these. */
+ * written to `passes`, reach; passes after them as these on average. */
 static inline int64_t view_rest_ns(const struct schedule_view *view, uint32_t slot,
                                    struct pass_ahead *passes, uint32_t capacity) {
     struct outlook outlook;
-    int64_t sum_ns = 0, last_ns = 0;
+    int64_t sum_ns = 0;
     uint64_t steps = 0;
     view->foresee(view->estimator, slot, passes, capacity, &outlook);
     for (uint32_t i = 0; i < outlook.n_passes && i < capacity; i++) {
-        last_ns = view_pass_ns(view, &passes[i]);
-        sum_ns += passes[i].steps * last_ns;
+        sum_ns += passes[i].steps * view_pass_ns(view, &passes[i]);
         steps += passes[i].steps;
     }
-    return sum_ns + (int64_t)(outlook.steps - steps) * last_ns;
+    return steps < outlook.steps && steps > 0
+               ? (int64_t)((double)sum_ns * (double)outlook.steps / (double)steps)
+               : sum_ns;
 }
 
 struct scheduler {
@@ -209,6 +210,14 @@ struct scheduler {
      * SCHEDULER_MAX_REASONS of them. Counts and records go by them. */
     const char *const *reject_reasons;
 };
+
+/* The first member of a scheduler that has a state and a table of parameters. */
+#define SCHEDULER_POLICY(called, says, state, table)                                               \
+    {                                                                                              \
+        .abi = POLICY_ABI, .kind = POLICY_SCHEDULER, .size = sizeof(struct scheduler),             \
+        .state_bytes = sizeof(state), .name = (called), .doc = (says), .params = (table),          \
+        .n_params = sizeof(table) / sizeof((table)[0])                                             \
+    }
 
 extern const struct scheduler *const scheduler_table[];
 extern const size_t scheduler_table_size;

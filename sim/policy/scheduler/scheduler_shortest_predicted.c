@@ -50,14 +50,9 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_shortest_predicted = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "shortest-predicted",
-               .doc = "shortest predicted output first; waiting counts against length",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY("shortest-predicted",
+                               "shortest predicted output first; waiting counts against length",
+                               struct state, params),
     .request_bytes = sizeof(struct ranked),
     .schedule = schedule,
     .happened = happened,
