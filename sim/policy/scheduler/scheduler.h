@@ -158,9 +158,10 @@ struct schedule_view {
     /* The scheduler's to write: request_bytes for each of n_slots slots, the slot's request's from
      * when it arrives, as zeros, until it leaves. NULL where request_bytes is 0. */
     void *own;
-    uint32_t n_slots;             /* the slots that requests of this replica can have */
-    uint32_t replica, n_replicas; /* its index, and how many there are */
-    uint64_t seed;                /* of the run */
+    uint32_t n_slots;              /* the slots that requests of this replica can have */
+    uint32_t replica, n_replicas;  /* its index, and how many there are */
+    uint64_t seed;                 /* of the run */
+    uint32_t threshold_millionths; /* the decoder's, which words may replace; 0: it has none */
 };
 
 /* What a pass of one request alone would take, in ns: with `foresee`, what each of its next passes
