@@ -194,6 +194,9 @@ struct scheduler {
     /* 1: service_ns, service_tokens and refresh_waits of requests are kept. For plug-ins they
      * always are; a built-in scheduler that reads them says so, since keeping them takes time. */
     uint32_t reads_all;
+    /* 1: it says widths or thresholds, so that the passes of a request depend on it and a bound of
+     * all schedulers is none of it: asking for one is refused. */
+    uint32_t changes_passes;
     /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
      * SCHEDULER_MAX_REQUEST_BYTES. */
     uint32_t request_bytes;

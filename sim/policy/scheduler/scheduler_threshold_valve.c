@@ -33,5 +33,6 @@ const struct scheduler scheduler_threshold_valve = {
                .doc = "a lower threshold under load: fewer passes, and worse answers meanwhile",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
+    .changes_passes = 1,
     .schedule = schedule,
 };

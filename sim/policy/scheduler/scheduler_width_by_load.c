@@ -36,5 +36,6 @@ const struct scheduler scheduler_width_by_load = {
                    "windows narrow under load; slows decoders whose commits grow with the window",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
+    .changes_passes = 1,
     .schedule = schedule,
 };
