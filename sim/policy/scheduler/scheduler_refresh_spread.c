@@ -1,10 +1,11 @@
-/* Refreshes spread over steps: bidirectional caches renew a canvas every so many steps, and where
- * requests began together their renewals fall on one step, which all of them wait for. Here the
- * full passes of a step come to at most so many query tokens, as far as refreshes can wait: others
- * are put off, by the batch's word puts_off, within the bound that their cache policy sets. What
- * cannot wait, first passes of blocks and of requests, counts and runs. Otherwise first come first
- * served by the tokens of each step. (dLLM-Serve, arXiv 2512.17077, section 4.4, names the swings
- * between refresh and reuse and packs by them; that refreshes wait is our reading, no paper's.) */
+/* Refreshes spread over steps: bidirectional caches renew a canvas at an interval of steps, and
+ * where requests began together their renewals fall on one step, which all of them wait for. Here
+ * the full passes of a step come to at most the query tokens of a parameter, as far as refreshes
+ * can wait: others are put off, by the batch's word puts_off, within the bound that their cache
+ * policy sets. What cannot wait, first passes of blocks and of requests, counts and runs. Otherwise
+ * first come first served by the tokens of each step. (dLLM-Serve, arXiv 2512.17077, section 4.4,
+ * names the swings between refresh and reuse and packs by them; that refreshes wait is our reading,
+ * no paper's.) */
 #include "sim/policy/scheduler/concurrency.h"
 
 static const struct param params[] = {

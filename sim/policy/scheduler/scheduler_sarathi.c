@@ -1,6 +1,6 @@
 /* Sarathi-Serve (Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with
  * Sarathi-Serve", arXiv 2403.02310, algorithm 3) for blocks: no step takes more than a budget of
- * query tokens beside what decodes, so that no prompt holds up the others. Decoding passes come
+ * query tokens besides what decodes, so that no prompt holds up the others. Decoding passes come
  * first, all of them; then prefills of running requests and of waiting ones, in chunks of whole
  * blocks, take what is left. A refresh of a canvas cannot be cut: as many as fit are packed, and
  * one that is wider than the budget is the only one of its step.
