@@ -27,10 +27,11 @@ static uint32_t route(void *opaque, const struct request *request, const struct 
                       int64_t *until_ns) {
     const double slack = *(const double *)opaque;
     uint64_t there = 1;
+    uint32_t i = 0;
     (void)until_ns;
-    for (uint32_t i = 0; i < view->n; i++) {
+    do { /* there is one at least */
         there += load_of(&view->replicas[i]);
-    }
+    } while (++i < view->n);
     const double most = ceil((1 + slack) * (double)there / view->n);
     uint32_t at = (uint32_t)(mixed(request->tenant) % view->n);
     while ((double)load_of(&view->replicas[at]) + 1 > most) { /* not all have more than the mean */
