@@ -6,8 +6,15 @@
 #include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
-/* Passes that go by load are others under another scheduler. */
-static int check_load(const struct system *system, struct err *err) {
+/* Passes that go by load, or by what a scheduler says, are others under another scheduler. */
+static int check_passes(const struct system *system, struct err *err) {
+    if (system->scheduler->changes_passes != 0) {
+        return err_usage(err,
+                         "scheduler %s says widths or thresholds, so that no bound of all "
+                         "schedulers is known; there is one of another scheduler with that "
+                         "block_tokens or decoder.threshold",
+                         system->scheduler->policy.name);
+    }
     const bool is_cache = system->cache->reads_load != 0;
     return !is_cache && system->decoder->reads_load == 0
                ? 0
@@ -36,7 +43,7 @@ int limit_find(const struct run_request *request, const volatile sig_atomic_t *s
         .seed = c->seed,
         .stop = stop,
     };
-    status = check_load(c->system, err);
+    status = check_passes(c->system, err);
     status = status != 0 ? status : bound_find(&wanted, request->slo.latency_ns, out, err);
     compose_close(c);
     return status;

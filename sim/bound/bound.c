@@ -14,14 +14,39 @@ static double least_ns(const struct price_parts *parts, const struct prices *pri
     return is_cut ? price_ns : fmax(price_ns, parts_alone_ns(parts, pass));
 }
 
-/* From the last pass to the first: what is left of the request after each. */
+/* What a refresh of the request costs at least, wherever it takes place, and its step. */
+struct floor {
+    double price_ns, alone_ns;
+};
+
+static struct floor floor_of(const struct passes *passes, const struct passenger *request,
+                             const struct price_parts *parts, const struct prices *prices) {
+    struct floor floor = {INFINITY, INFINITY};
+    for (size_t i = 0; i < request->n; i++) {
+        struct pass pass = passes->items[request->first + i];
+        if (pass.span.phase == PHASE_REFRESH) {
+            pass.span.logit_rows = pass.span.sampled_rows = 0;
+            floor.price_ns = fmin(floor.price_ns, price_of(prices, &pass));
+            floor.alone_ns = fmin(floor.alone_ns, least_ns(parts, prices, &pass));
+        }
+    }
+    return floor;
+}
+
+/* From the last pass to the first: what is left of the request after each. Where a refresh may take
+ * a pass's place, the cheaper one counts. */
 static struct machine_job job_of(const struct passes *passes, const struct passenger *request,
                                  const struct price_parts *parts, const struct prices *prices) {
+    const struct floor floor = floor_of(passes, request, parts, prices);
     struct machine_job job = {.release_ns = (double)request->arrival_ns};
     double behind_ns = 0;
     for (size_t i = request->n; i-- > 0;) {
         const struct pass *pass = &passes->items[request->first + i];
         double price_ns = price_of(prices, pass), alone_ns = least_ns(parts, prices, pass);
+        if (i + 1 < request->n && pass[1].times == 0) {
+            price_ns = fmin(price_ns, floor.price_ns);
+            alone_ns = fmin(alone_ns, floor.alone_ns);
+        }
         double times = pass->times;
         job.work_ns += times * price_ns;
         job.tail_ns += times * price_ns * (behind_ns + times * alone_ns / 2);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/policy/plugin/registry.h"
 #include "sim/serve/loop.h"
 
 /* ---- one request at a time ---- */
@@ -25,10 +26,18 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
 
 struct lister {
     struct passes *out;
+    struct span spared; /* the refresh in whose place the next pass runs; no queries: none */
     int64_t now_ns, start_ns;
     uint32_t steps; /* in flight; 0: none */
     bool is_open;   /* the last of the requests listed is not done */
 };
+
+static void list(struct lister *lister, const struct span *span, uint32_t times, int64_t kv_bytes) {
+    struct passes *out = lister->out;
+    out->items = mem_grown(out->items, out->n, &out->room, sizeof *out->items);
+    out->items[out->n++] = (struct pass){.span = *span, .times = times, .kv_bytes = kv_bytes};
+    out->requests[out->n_requests - 1].n++;
+}
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct lister *lister = state;
@@ -44,10 +53,11 @@ static int submit(void *state, const struct submission *submission, struct err *
             .id = request->id, .arrival_ns = request->arrival_ns, .first = out->n};
         lister->is_open = true;
     }
-    out->items = mem_grown(out->items, out->n, &out->room, sizeof *out->items);
-    out->items[out->n++] = (struct pass){
-        .span = request->span, .times = submission->repeat, .kv_bytes = request->kv_bytes};
-    out->requests[out->n_requests - 1].n++;
+    list(lister, &request->span, submission->repeat, request->kv_bytes);
+    if (lister->spared.queries > 0) {
+        list(lister, &lister->spared, 0, request->kv_bytes);
+        lister->spared.queries = 0;
+    }
     lister->start_ns = lister->now_ns;
     lister->steps = submission->repeat;
     return 0;
@@ -93,11 +103,14 @@ static int end_request(void *state, const struct request_record *record, struct 
 }
 
 int passes_list(const struct passes_request *request, struct passes *out, struct err *err) {
+    const struct scheduler *asked = request->system->scheduler;
+    const bool puts_off = asked->reads_all != 0 || !policy_is_built_in(&asked->policy);
     const struct scheduler alone = {.policy = {.abi = POLICY_ABI,
                                                .kind = POLICY_SCHEDULER,
                                                .size = sizeof(struct scheduler),
                                                .name = "alone"},
-                                    .grows = request->system->scheduler->grows,
+                                    .grows = asked->grows,
+                                    .reads_all = puts_off,
                                     .schedule = schedule};
     *out = (struct passes){.is_closed = request->source.completed != NULL};
     struct lister lister = {.out = out};
@@ -114,6 +127,7 @@ int passes_list(const struct passes_request *request, struct passes *out, struct
                                                    .submit = submit,
                                                    .wait = wait_next,
                                                    .estimate_ns = estimate_ns},
+                                      .spared = puts_off ? &lister.spared : NULL,
                                       .source = request->source,
                                       .sinks = &sink,
                                       .n_sinks = 1,
@@ -167,13 +181,16 @@ static bool waits(const struct graph *graph, const int64_t at[PASS_COORDS]) {
 
 void passes_sum(const struct passes *passes, const struct system *system,
                 struct pass_type types[PASS_TYPES]) {
+    bool is_known[PASS_TYPES] = {0};
     memset(types, 0, PASS_TYPES * sizeof *types);
     for (size_t i = 0; i < passes->n; i++) {
         const struct pass *pass = &passes->items[i];
-        struct pass_type *type = &types[pass_type_of(pass)];
+        const uint32_t t = pass_type_of(pass);
+        struct pass_type *type = &types[t];
         int64_t at[PASS_COORDS];
         pass_coords(pass, at);
-        bool is_first = type->n == 0;
+        const bool is_first = !is_known[t];
+        is_known[t] = true;
         type->phase = (enum phase)pass->span.phase;
         type->kind = pass_host_kind(pass);
         type->waits = (is_first || type->waits) && waits(&system->graph, at);
@@ -182,6 +199,9 @@ void passes_sum(const struct passes *passes, const struct system *system,
             type->total[c] += (double)pass->times * (double)at[c];
             type->least[c] = is_first || at[c] < type->least[c] ? at[c] : type->least[c];
             type->most[c] = is_first || at[c] > type->most[c] ? at[c] : type->most[c];
+        }
+        if (pass->times == 0) { /* it may come to run later, with fewer rows in the head */
+            type->least[SYM_LOGIT_ROWS] = type->least[SYM_SAMPLED_ROWS] = 0;
         }
         if (type->phase == PHASE_PREFILL && system->scheduler->grows) {
             memset(type->least, 0, sizeof type->least);

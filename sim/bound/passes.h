@@ -3,9 +3,12 @@
  * A request's forward passes follow from the request, the cache policy, the decoder and the seed:
  * what is drawn for it is keyed by its id and its own steps. So they are the same under every
  * scheduler and with any co-batched requests; a schedule can add passes (requests preempted or
- * computed and discarded) and cut a prefill into more chunks, but leave none out. But for two words
- * of a scheduler: a width or threshold, and a refresh that waits, make other passes; what is listed
- * is without them. They are listed by serving the requests one after the other. */
+ * computed and discarded) and cut a prefill into more chunks, but leave none out. They are listed
+ * by serving the requests one after the other.
+ *
+ * Under a scheduler that can put refreshes off (one that is told how long they can wait) a step may
+ * be one of two: listed is what runs where the refresh waits, and after it, 0 times, the refresh. A
+ * width or a threshold that a scheduler says makes other passes; what is listed is without them. */
 #ifndef UNMASK_SIM_BOUND_PASSES_H
 #define UNMASK_SIM_BOUND_PASSES_H
 
@@ -22,7 +25,7 @@ enum { PASS_KV = SYM_COUNT, PASS_COORDS };
 
 struct pass {
     struct span span;
-    uint32_t times; /* in a row */
+    uint32_t times; /* in a row; 0: may stand in the place of one of the pass before */
     int64_t kv_bytes;
 };
 

@@ -120,8 +120,9 @@ struct lifecycle {
     struct route_move *moves;
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
-    uint64_t n_decisions; /* of schedulers, so far */
-    bool has_words;       /* one of them said a width or a threshold */
+    uint64_t n_decisions;          /* of schedulers, so far */
+    uint32_t threshold_millionths; /* the decoder's; 0: it has none that decides anything */
+    bool has_words;                /* one of them said a width or a threshold */
     struct sharing sharing;
 };
 

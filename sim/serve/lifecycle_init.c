@@ -1,5 +1,6 @@
 /* The memory of requests' lifecycles: everything is allocated before the first turn, and taken up
  * as requests and replicas use it. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,16 @@ static void lend_lists(struct lifecycle *life) {
     life->requests = (struct request *)life->lent.write;
 }
 
+/* Of a decoder whose threshold decides something, in millionths; at least 1. */
+static uint32_t threshold_of(const struct system *system) {
+    const struct decode_rule rule = decoder_rule_always(system->decoder, system->decoder_state);
+    const bool decides = rule.kind == DECODE_THRESHOLD || rule.kind == DECODE_HIERARCHICAL;
+    if (system->decoder->rule == NULL || system->decoder->count != NULL || !decides) {
+        return 0;
+    }
+    return (uint32_t)fmax(1, fmin(1, rule.threshold) * 1e6 + 0.5);
+}
+
 void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                     struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
@@ -70,6 +81,7 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
         .result = result,
         .has_positions = asked->decode == NULL &&
                          (positions_wanted(asked->system) || asked->executor.wants_positions),
+        .threshold_millionths = threshold_of(asked->system),
         .n_slots = n,
         .n_replicas = settings->replicas,
         .next_arrival_ns = INT64_MAX,

@@ -26,6 +26,9 @@ struct loop_request {
      * about a batch that is none, or a wait for nothing. */
     bool is_trial;
     bool lets_wait; /* check-plugin, of a cache policy: refreshes that can wait do, by turns */
+    /* Not NULL: refreshes that can wait do, for ever, where the scheduler reads how long they can;
+     * the span of the one that does not take place is written here when its step is planned. */
+    struct span *spared;
     uint64_t seed;
     /* Recorded decisions; NULL: they are drawn, or the executor knows. Only with a decoder that
      * reads confidences, and an executor that decides nothing itself. */

@@ -238,8 +238,14 @@ static int let_wait(const struct lifecycle *life, struct request *request, const
     struct row_sets rows = request->rows;
     const uint32_t most = cache_put_off(system->cache, system->cache_state, memory, request, &rows);
     request->refresh_waits = most > request->overdue_steps ? most - request->overdue_steps : 0;
+    struct span *const spared = most > 0 ? life->asked->spared : NULL;
+    if (spared != NULL) {
+        *spared = request->span;
+        request->refresh_waits = 1;
+    }
     const bool by_turns = life->asked->lets_wait && (request->id + request->steps) % 3 > 0;
-    if ((!life->tracked[slot].puts_off && !by_turns) || request->refresh_waits == 0) {
+    if ((!life->tracked[slot].puts_off && !by_turns && spared == NULL) ||
+        request->refresh_waits == 0) {
         return 0;
     }
     request->rows = rows;

@@ -61,18 +61,11 @@ static int check_chunk(const struct lifecycle *life, const struct request *reque
                                           beyond, 0, err);
 }
 
-/* Whether a decoder's threshold decides anything. */
-static bool has_threshold(const struct system *system) {
-    const struct decode_rule rule = decoder_rule_always(system->decoder, system->decoder_state);
-    return system->decoder->rule != NULL && system->decoder->count == NULL &&
-           (rule.kind == DECODE_THRESHOLD || rule.kind == DECODE_HIERARCHICAL);
-}
-
 /* Words about a listed request, which model and decoder allow. */
 static int check_words(const struct lifecycle *life, const struct request *request,
                        uint32_t width_tokens, uint32_t threshold_millionths, struct err *err) {
     uint32_t widest = request->causal == SEES_CANVAS ? request->block_tokens : 0;
-    uint32_t most = has_threshold(life->system) ? 1000000 : 0;
+    uint32_t most = life->threshold_millionths > 0 ? 1000000 : 0;
     if (width_tokens > widest) {
         return selection_refuse(life, "positions of a window", width_tokens, widest, err);
     }

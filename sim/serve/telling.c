@@ -29,6 +29,7 @@ struct schedule_view telling_view(const struct lifecycle *life, const struct rep
         .replica = (uint32_t)(replica - life->replicas),
         .n_replicas = life->n_replicas,
         .seed = life->asked->seed,
+        .threshold_millionths = life->threshold_millionths,
     };
 }
 

@@ -720,6 +720,36 @@ TEST(windows_of_any_width_are_played) {
     output_free(&output);
 }
 
+/* Built-in schedulers that say words about each member, or cut prefills: likewise. */
+TEST_EACH(what_schedulers_of_papers_say_is_played, 4) {
+    static const char *const asked[][12] = {
+        {"--system", "dllm-serve", "--model", "llada-tiny", "--scheduler", "refresh-spread",
+         "--set", "scheduler.tokens=1", "--set", "cache.interval_steps=2"},
+        {"--system", "fast-dllm", "--model", "llada-tiny", "--scheduler", "width-by-load", "--set",
+         "scheduler.width=2", "--set", "scheduler.from=3", "--decoder"},
+        {"--system", "fast-dllm", "--model", "llada-tiny", "--scheduler", "threshold-valve",
+         "--set", "scheduler.threshold=0.01", "--set", "scheduler.from=3", "--decoder"},
+        {"--system", "sdar", "--model", "sdar-tiny", "--scheduler", "sarathi", "--set",
+         "scheduler.budget=8"},
+    };
+    char db[512];
+    snprintf(db, sizeof db, "%s", scratch_path("said.db"));
+    for (int is_live = 0; is_live < 2; is_live++) {
+        struct words run = {0};
+        (void)remove(db);
+        add(&run, WORDS("run", "--gpu", "cpu", "--requests", "6", "--rate", "1000",
+                        "--input-tokens", "24", "--output-tokens", "24", "--set", "max_requests=4",
+                        "--set", "storage.weights=f32", "--db", db, "--levels", "steps"));
+        add(&run, asked[_i]);
+        add(&run, asked[_i][10] != NULL ? WORDS("threshold") : WORDS(NULL));
+        add(&run, _i < 3 ? WORDS("--set", "block_tokens=8") : WORDS(NULL));
+        add(&run, is_live ? WORDS("--backend", "cpu", "--clock", "virtual") : WORDS(NULL));
+        ck_assert(does(asked[_i][1], is_live ? LIVE : RECORDED, &run, NULL));
+        free(PRINTS("replay", "--db", db, "--run", "1"));
+        free(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu"));
+    }
+}
+
 /* What is masked again is so to the model: the pass after it sees what the one before it saw. */
 TEST(a_token_that_is_taken_back_leaves_the_canvas) {
     char trace[512];

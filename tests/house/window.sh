@@ -53,7 +53,7 @@ check "takes back: some outcomes are no commits" test "$(ask 'SELECT count(outco
 try "two blocks" --system fast-dllm --decoder threshold --set blocks_in_flight=2 --set decoder.threshold=0.5
 check "two blocks: every block ends" test "$(ask "SELECT count(*) FROM events JOIN names ON value = events.kind
     AND names.kind = 'event' WHERE name = 'block-done'")" = 18
-try "width by load" --system fast-dllm-width-by-load --decoder threshold --set max_requests=2
+try "width by load" --system fast-dllm-quarter-by-load --decoder threshold --set max_requests=2
 check "width by load: more blocks end where windows are narrow" test "$(ask "SELECT count(*) FROM events JOIN names
     ON value = events.kind AND names.kind = 'event' WHERE name = 'block-done'")" -gt 18
 exit $failed

@@ -47,5 +47,6 @@ const struct scheduler unmask_policy = {
                .doc = "narrow windows under load; slow where none waits",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
+    .changes_passes = 1,
     .schedule = schedule,
 };

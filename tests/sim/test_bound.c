@@ -468,6 +468,77 @@ TEST_EACH(the_listed_passes_are_those_of_every_schedule, 3) {
     system_close(system);
 }
 
+/* ---- refreshes that wait ---- */
+
+/* All that runs takes part, as many at once as `places`; of refreshes that can wait `share` do. */
+static struct {
+    double share;
+    uint32_t places, n_put_off;
+} patience;
+
+static void wait_at_will(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    batch->says = 1;
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting && batch->n < patience.places; i++) {
+        const bool admits = i >= view->n_running;
+        const uint32_t slot = admits ? view->waiting[i - view->n_running] : view->running[i];
+        const struct request *request = &view->requests[slot];
+        struct rng rng = rng_stream(request->id * 1000 + request->steps, "waits");
+        const bool puts_off = request->refresh_waits > 0 && rng_uniform(&rng) <= patience.share;
+        patience.n_put_off += puts_off;
+        batch->n_admitted += admits;
+        batch->puts_off[batch->n] = puts_off;
+        batch->selected[batch->n++] = slot;
+    }
+}
+
+/* By the passes of a scheduler that lets none wait, seven of these would beat the bound. */
+TEST_EACH(no_scheduler_that_puts_refreshes_off_is_better, 30) {
+    enum { N = 6 };
+    static const char *const caches[][2] = {
+        {"cache=dual", "cache.interval_steps=2"},        {"cache=prefix", "cache.interval_steps=3"},
+        {"cache=dkv-decode", "cache.interval_steps=2"},  {"cache=paced", "cache.renew_tokens=2"},
+        {"cache=sparse-head", "cache.interval_steps=3"},
+    };
+    const struct scheduler scheduler = {.policy = {.abi = POLICY_ABI,
+                                                   .kind = POLICY_SCHEDULER,
+                                                   .size = sizeof scheduler,
+                                                   .name = "patient"},
+                                        .reads_all = 1,
+                                        .schedule = wait_at_will};
+    const char *const settings[] = {caches[_i % 5][0], caches[_i % 5][1], "block_tokens=16",
+                                    "steps_per_block=16", NULL};
+    struct system *system = rig_system("dllm-serve", "l40s", false, settings);
+    struct arrival arrivals[N];
+    struct keeper keeper = {0};
+    struct bound bound;
+    struct err err = {0};
+    double sum_s = 0;
+    system->scheduler = &scheduler;
+    patience.share = _i / 5 % 3 / 2.0;
+    patience.places = _i < 15 ? 1 : N;
+    patience.n_put_off = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        arrivals[i] =
+            MAKE(struct arrival, .id = i, .prompt_tokens = 500 + 100 * i, .output_tokens = 32 + i);
+    }
+    struct list_source list = list_of(arrivals, N), again = list;
+    const struct passes_request request = {
+        .system = system, .source = {.state = &list, .next = list_next}, .seed = 3};
+    ck_assert_msg(bound_find(&request, 0, &bound, &err) == 0, "%s", err.text);
+    const struct loop_result result =
+        rig_run(system, MAKE(struct arrival_source, .state = &again, .next = list_next), &keeper);
+    for (size_t i = 0; i < keeper.n_requests; i++) {
+        sum_s += (double)keeper.requests[i].finished_ns * 1e-9;
+    }
+    ck_assert_uint_eq(result.completed, N);
+    ck_assert_int_eq(patience.n_put_off > 0, patience.share > 0);
+    ck_assert_double_ge((double)result.end_ns * 1e-9, 0.9999999 * bound.makespan_s);
+    ck_assert_double_ge(sum_s / N, 0.9999999 * bound.mean_latency_s);
+    keeper_fini(&keeper);
+    system_close(system);
+}
+
 /* ---- admission ---- */
 
 /* By an imported profile, which no calibration of ours moves: on the A100 0.77 of the mean. */

@@ -115,8 +115,9 @@ static int validate_memory(const struct policy *policy, const char *place, struc
 
 static int validate_scheduler(const struct scheduler *scheduler, const char *place,
                               struct err *err) {
-    if (validate_flag(&scheduler->policy, scheduler->grows | scheduler->reads_all, place, err) !=
-        0) {
+    if (validate_flag(&scheduler->policy,
+                      scheduler->grows | scheduler->reads_all | scheduler->changes_passes, place,
+                      err) != 0) {
         return err_status(err);
     }
     if (scheduler->request_bytes > SCHEDULER_MAX_REQUEST_BYTES ||

@@ -18,13 +18,28 @@ extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_
     scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee, scheduler_look_ahead,
     scheduler_shortest_left, scheduler_least_slack;
 extern const struct scheduler scheduler_vtc, scheduler_shortest_predicted, scheduler_fast_serve,
-    scheduler_edf, scheduler_andes;
+    scheduler_edf, scheduler_andes, scheduler_sarathi, scheduler_refresh_spread,
+    scheduler_width_by_load, scheduler_threshold_valve;
 const struct scheduler *const scheduler_table[] = {
-    &scheduler_static,      &scheduler_continuous, &scheduler_phase_multiplexed,
-    &scheduler_chunked,     &scheduler_lmdeploy,   &scheduler_sglang,
-    &scheduler_knee,        &scheduler_look_ahead, &scheduler_shortest_left,
-    &scheduler_least_slack, &scheduler_vtc,        &scheduler_shortest_predicted,
-    &scheduler_fast_serve,  &scheduler_edf,        &scheduler_andes,
+    &scheduler_static,
+    &scheduler_continuous,
+    &scheduler_phase_multiplexed,
+    &scheduler_chunked,
+    &scheduler_lmdeploy,
+    &scheduler_sglang,
+    &scheduler_knee,
+    &scheduler_look_ahead,
+    &scheduler_shortest_left,
+    &scheduler_least_slack,
+    &scheduler_vtc,
+    &scheduler_shortest_predicted,
+    &scheduler_fast_serve,
+    &scheduler_edf,
+    &scheduler_andes,
+    &scheduler_sarathi,
+    &scheduler_refresh_spread,
+    &scheduler_width_by_load,
+    &scheduler_threshold_valve,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
@@ -54,10 +69,10 @@ const struct decoder *const decoder_table[] = {
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 
 extern const struct router router_round_robin, router_least_loaded, router_power_of_two,
-    router_phase_aware, router_prefix_aware;
-const struct router *const router_table[] = {&router_round_robin, &router_least_loaded,
+    router_phase_aware, router_prefix_aware, router_tenant_affinity;
+const struct router *const router_table[] = {&router_round_robin,  &router_least_loaded,
                                              &router_power_of_two, &router_phase_aware,
-                                             &router_prefix_aware};
+                                             &router_prefix_aware, &router_tenant_affinity};
 const size_t router_table_size = sizeof router_table / sizeof router_table[0];
 
 const char *const policy_kind_names[] = {"", "scheduler", "cache", "decoder", "router"};

@@ -1,7 +1,8 @@
 /* Where the conversation left keys and values of the prompt's beginning, unless that replica has
  * more output positions to commit than the least loaded one and this prefix together: a prefix is
  * taken to be worth a position a token, assumed. Without one, to the least loaded. (As SGLang's
- * router, which gives up a prefix where loads are out of balance.) */
+ * router, Zheng et al., arXiv 2312.07104, which gives up a prefix where loads are out of balance.)
+ */
 #include "sim/policy/router/router.h"
 
 static uint32_t route(void *state, const struct request *request, const struct route_view *view,

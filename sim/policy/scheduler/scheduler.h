@@ -158,9 +158,10 @@ struct schedule_view {
     /* The scheduler's to write: request_bytes for each of n_slots slots, the slot's request's from
      * when it arrives, as zeros, until it leaves. NULL where request_bytes is 0. */
     void *own;
-    uint32_t n_slots;             /* the slots that requests of this replica can have */
-    uint32_t replica, n_replicas; /* its index, and how many there are */
-    uint64_t seed;                /* of the run */
+    uint32_t n_slots;              /* the slots that requests of this replica can have */
+    uint32_t replica, n_replicas;  /* its index, and how many there are */
+    uint64_t seed;                 /* of the run */
+    uint32_t threshold_millionths; /* the decoder's, which words may replace; 0: it has none */
 };
 
 /* What a pass of one request alone would take, in ns: with `foresee`, what each of its next passes
@@ -194,6 +195,9 @@ struct scheduler {
     /* 1: service_ns, service_tokens and refresh_waits of requests are kept. For plug-ins they
      * always are; a built-in scheduler that reads them says so, since keeping them takes time. */
     uint32_t reads_all;
+    /* 1: it says widths or thresholds, so that the passes of a request depend on it and a bound of
+     * all schedulers is none of it: asking for one is refused. */
+    uint32_t changes_passes;
     /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
      * SCHEDULER_MAX_REQUEST_BYTES. */
     uint32_t request_bytes;

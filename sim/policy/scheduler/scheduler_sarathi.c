@@ -1,0 +1,96 @@
+/* Sarathi-Serve (Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with
+ * Sarathi-Serve", arXiv 2403.02310, algorithm 3) for blocks: no step takes more than a budget of
+ * query tokens besides what decodes, so that no prompt holds up the others. Decoding passes come
+ * first, all of them; then prefills of running requests and of waiting ones, in chunks of whole
+ * blocks, take what is left. A refresh of a canvas cannot be cut: as many as fit are packed, and
+ * one that is wider than the budget is the only one of its step.
+ *
+ * Differs from `chunked` (vLLM V1) in the order, decoding before any prefill, in the budget, which
+ * bounds the time of a step and not its memory, and in that no request starts while a pass of a
+ * running one waits. */
+#include "sim/policy/scheduler/concurrency.h"
+#include "sim/policy/scheduler/growth.h"
+
+static const struct param params[] = {
+    {"budget", PARAM_U32, 0, "tokens", "512", 1, 1000000, NULL, 0,
+     "query tokens of a step, decoding ones among them, that prefills and refreshes fill up"},
+};
+
+/* What a step has left. */
+struct left {
+    struct growth growth;
+    int64_t budget, most; /* query tokens; at most as many as the step may have */
+    bool is_filled;       /* some prefill or refresh is in the step */
+};
+
+/* Of a prefill or refresh what fits; what cannot be cut to it, where no other is in the step. */
+static uint32_t part(const struct left *left, const struct request *request) {
+    const int64_t budget = left->budget < left->most ? left->budget : left->most;
+    const uint32_t fits = budget > 0 ? growth_chunk(request, budget) : 0;
+    const bool is_cut = request->span.phase == PHASE_PREFILL && request->block_tokens <= left->most;
+    return fits > 0 || left->is_filled || budget <= 0
+               ? fits
+               : growth_chunk(request, is_cut ? request->block_tokens : left->most);
+}
+
+static void list(struct left *left, const struct request *request, uint32_t slot, uint32_t tokens,
+                 struct batch *batch) {
+    left->budget -= tokens;
+    left->most -= tokens;
+    left->is_filled = left->is_filled || is_full_pass(&request->span);
+    batch->chunk_tokens[batch->n] = tokens < request->span.queries ? tokens : 0;
+    batch->selected[batch->n++] = slot;
+}
+
+/* Running requests, those that decode or those that do not; whether any has to wait. */
+static bool list_running(struct left *left, const struct schedule_view *view, bool fills,
+                         struct batch *batch) {
+    bool waits = false;
+    for (uint32_t i = 0; i < left->growth.n_running; i++) {
+        const struct request *request = &view->requests[view->running[i]];
+        if (is_full_pass(&request->span) != fills) {
+            continue;
+        }
+        const uint32_t tokens = fills ? part(left, request) : request->span.queries;
+        const bool has_room = !fills || batch->n == 0 ||
+                              request->kv_bytes - request->kv_held_bytes <= left->growth.free_bytes;
+        if (tokens > 0 && tokens <= left->most && has_room &&
+            growth_take(&left->growth, i, batch)) {
+            list(left, request, view->running[i], tokens, batch);
+        } else {
+            waits = true;
+        }
+    }
+    return waits;
+}
+
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    struct left left = {growth_of(view), *(const uint32_t *)state, view->max_batched_tokens, false};
+    bool waits = list_running(&left, view, false, batch);
+    waits = list_running(&left, view, true, batch) || waits || batch->n_preempted > 0;
+    for (uint32_t i = 0; i < view->n_waiting && !waits; i++) {
+        const struct request *request = &view->requests[view->waiting[i]];
+        const uint32_t tokens = part(&left, request);
+        waits = tokens == 0 || request->kv_bytes > left.growth.free_bytes ||
+                view->n_running + batch->n_admitted == view->max_requests;
+        if (!waits) {
+            left.growth.free_bytes -= request->kv_bytes;
+            batch->n_admitted++;
+            list(&left, request, view->waiting[i], tokens, batch);
+        }
+    }
+}
+
+const struct scheduler scheduler_sarathi = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_SCHEDULER,
+               .size = sizeof(struct scheduler),
+               .state_bytes = sizeof(uint32_t),
+               .name = "sarathi",
+               .doc =
+                   "decodes first, prefills fill up a budget (Sarathi-Serve); prompts wait longer",
+               .params = params,
+               .n_params = 1},
+    .grows = 1,
+    .schedule = schedule,
+};
