@@ -56,6 +56,7 @@ static int play(struct executor_sim *pricer, const struct metered_flight *flight
     played.repeat = steps;
     played.unrolled = unrolled;
     played.stop_ns = INT64_MAX;
+    played.swap = (struct swap){0}; /* what its copies took is among what was idle */
     return executor_sim_play(pricer, &played, idle_ns, priced, err);
 }
 

@@ -26,6 +26,8 @@ struct gpu {
     double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *link;       /* between the GPUs of one host */
     double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
+    const char *host_link;  /* to the host's memory, or NULL */
+    double host_bandwidth;  /* bytes/s over it, in one direction, data sheet; 0: not known */
     bool link_peers;        /* GPUs reach each other's memory; else through the host's */
     const char *profile; /* file name in its own file's folder or under kernels/profiles, or NULL */
     const char *donor;   /* the GPU whose profile is transferred here when it has none */

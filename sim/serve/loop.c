@@ -95,6 +95,13 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     uint32_t *slots = loop->life.together;
     uint32_t n_running = replica->n_running;
     memcpy(slots, replica->running, n_running * sizeof *slots);
+    for (uint32_t i = 0; i < batch->n_preempted; i++) {
+        uint32_t at = 0;
+        while (slots[at] != batch->preempted[i]) {
+            at++;
+        }
+        slots[at] = slots[--n_running];
+    }
     memcpy(slots + n_running, batch->selected + batch->n - batch->n_admitted,
            batch->n_admitted * sizeof *slots);
     while (batch->n_admitted > (n_running == 0) &&
@@ -200,11 +207,15 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     if (loop->life.reads_load) {
         load_members(&loop->life, replica);
     }
+    if (swap_is_any(&replica->swap)) {
+        replica->swap.host_used_bytes = replica->host_used_bytes;
+    }
     struct submission submission = {
         .replica = index,
         .repeat = steps,
         .unrolled = replica->unrolled,
         .follows = follows,
+        .swap = replica->swap,
         .stop_ns = stop_ns,
         .step =
             {
@@ -223,6 +234,8 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
             },
     };
     replica->busy = true;
+    replica->flight_swap = submission.swap;
+    replica->swap = (struct swap){0};
     int status = loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
     if (has_others && status == 0) {
         cluster_flies(&loop->life, index, replica->unrolled ? 1 : steps);
@@ -312,6 +325,7 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                struct batch *batch, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
+    memset(replica->swaps, 0, replica->n_swaps * sizeof *replica->swaps);
     *batch = (struct batch){.selected = replica->selected,
                             .capacity = loop->life.n_slots,
                             .wake_ns = INT64_MAX,
@@ -322,8 +336,10 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                             .rejected = replica->rejected,
                             .reasons = replica->reasons,
                             .preempted = replica->preempted,
+                            .swaps = replica->swaps,
                             .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, view, batch);
+    replica->n_swaps = batch->n_preempted < batch->capacity ? batch->n_preempted : batch->capacity;
     if (err->kind != ERR_NONE) { /* it asked what cannot be answered */
         return (int)err->kind;
     }
@@ -459,6 +475,7 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         }
         struct completion one = *done;
         one.steps = 1;
+        one.stall_ns = s == 0 ? done->stall_ns : 0;
         one.joules = done->joules / done->steps;
         one.start_ns = done->start_ns + wall_ns * s / done->steps;
         one.time_ns = done->start_ns + wall_ns * (s + 1) / done->steps;
