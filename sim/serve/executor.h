@@ -72,8 +72,8 @@ struct executor {
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. Of one that is
      * swapped out what it holds (kv_held_bytes) is copied to the host's memory first, before it is
-     * released; as it is admitted again it is copied back, or where it leaves instead, dropped. All
-     * may be NULL. */
+     * released; as it is admitted again it is copied back. `drop`: a preempted request leaves
+     * instead. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                  struct err *err);
     int (*grow)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
@@ -81,7 +81,7 @@ struct executor {
     void (*release)(void *state, uint32_t replica, uint32_t slot);
     int (*swap_out)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     struct err *err);
-    void (*swap_drop)(void *state, uint32_t replica, uint32_t slot);
+    void (*drop)(void *state, uint32_t replica, uint32_t slot);
     /* Where tokens are real and ends of text are looked for, else NULL. *answer_tokens becomes the
      * number of output positions up to and including the first end of text in the active block, if
      * nothing before it is masked; 0: there is none. */

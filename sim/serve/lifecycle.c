@@ -61,14 +61,14 @@ static void swap_in(struct lifecycle *life, struct replica *replica, uint32_t sl
     request->host_bytes = 0;
 }
 
-/* It leaves before it is brought back. */
-static void swap_drop(struct lifecycle *life, struct replica *replica, uint32_t slot) {
+/* A preempted request leaves before it is admitted again. */
+static void drop(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     struct request *request = &life->requests[slot];
     const struct executor *executor = &life->asked->executor;
     replica->host_used_bytes -= request->host_bytes;
     request->host_bytes = 0;
-    if (executor->swap_drop != NULL) {
-        executor->swap_drop(executor->state, life->tracked[slot].record.replica, slot);
+    if (executor->drop != NULL) {
+        executor->drop(executor->state, life->tracked[slot].record.replica, slot);
     }
 }
 
@@ -429,6 +429,9 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
     struct request *request = &life->requests[slot];
     const struct tracked *tracked = &life->tracked[slot];
     bool held = request->state == REQUEST_RUNNING;
+    if (request->state == REQUEST_PREEMPTED) {
+        drop(life, replica, slot);
+    }
     request_move(request, state);
     if (held) {
         give_memory(life, replica, slot, false);
@@ -436,9 +439,6 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
             life->asked->executor.release(life->asked->executor.state, tracked->record.replica,
                                           slot);
         }
-    }
-    if (tracked->is_swapped) {
-        swap_drop(life, replica, slot);
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
     struct request_record record = tracked->record;

@@ -1,0 +1,234 @@
+/* Requests that are swapped out to the host's memory on the CPU, and brought back: their tokens are
+ * the same bits as without. */
+#include "tests/support/faulty_device.h"
+#include "tests/support/live.h"
+#include "tests/support/says.h"
+
+static const struct arrival together[] = {
+    {.id = 0, .prompt_tokens = 13, .output_tokens = 30},
+    {.id = 1, .prompt_tokens = 21, .output_tokens = 27},
+    {.id = 2, .prompt_tokens = 8, .output_tokens = 32},
+    {.id = 3, .prompt_tokens = 34, .output_tokens = 25},
+};
+enum { N = 4 };
+
+/* Runs what fits, first come first served, and now and then swaps out some running request. */
+static struct {
+    struct rng rng;
+    uint32_t n_calls, n_swaps, rejects_at; /* the decision that rejects what is swapped out; 0 */
+} script;
+
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    int64_t tokens = 0, bytes = 0;
+    (void)state;
+    script.n_calls++;
+    uint32_t out = UINT32_MAX, n_running = view->n_running;
+    if (view->n_running > 1 && rng_next(&script.rng) % 3 == 0) {
+        out = view->running[rng_next(&script.rng) % view->n_running];
+        bytes -= view->requests[out].kv_held_bytes;
+        n_running--;
+    }
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        const bool waits = i >= view->n_running;
+        const uint32_t slot = waits ? view->waiting[i - view->n_running] : view->running[i];
+        const struct request *request = &view->requests[slot];
+        const int64_t growth = request->kv_bytes - request->kv_held_bytes;
+        if (waits && script.n_calls == script.rejects_at && request->host_bytes > 0) {
+            batch->rejected[batch->n_rejected++] = slot;
+            continue;
+        }
+        if (slot == out || tokens + request->span.queries > view->max_batched_tokens ||
+            bytes + growth > view->kv_free_bytes ||
+            (waits && (n_running == 3 || n_running == view->max_requests ||
+                       rng_next(&script.rng) % 2 == 0))) {
+            continue;
+        }
+        tokens += request->span.queries;
+        bytes += growth;
+        n_running += waits;
+        batch->n_admitted += waits;
+        batch->selected[batch->n++] = slot;
+    }
+    if (batch->n == 0) { /* no one fits beside: some request goes on */
+        batch->selected[batch->n++] = view->n_running > 0 ? view->running[0] : view->waiting[0];
+        batch->n_admitted = view->n_running == 0;
+    } else if (out != UINT32_MAX) {
+        batch->swaps[batch->n_preempted] = 1;
+        batch->preempted[batch->n_preempted++] = out;
+        script.n_swaps++;
+    }
+}
+
+static const struct scheduler swapping = {.policy = {.abi = POLICY_ABI,
+                                                     .kind = POLICY_SCHEDULER,
+                                                     .size = sizeof(struct scheduler),
+                                                     .name = "scripted",
+                                                     .doc = "swaps by chance"},
+                                          .schedule = schedule};
+
+/* Served with the scheduler above in the place of its own. */
+static struct served *serve_swapping(struct system *system, uint32_t rejects_at,
+                                     const struct device_table *table,
+                                     const struct served *played) {
+    const struct scheduler *own = system->scheduler;
+    struct accuracy accuracy;
+    accuracy_init(&accuracy, system, played != NULL ? played->n_steps : 1, 0);
+    memset(&script, 0, sizeof script);
+    script.rng = rng_stream(9, "swaps");
+    script.rejects_at = rejects_at;
+    system->scheduler = &swapping;
+    const struct serving serving = {.system = system,
+                                    .arrivals = together,
+                                    .n = N,
+                                    .table = table,
+                                    .played = played,
+                                    .accuracy = played != NULL ? &accuracy : NULL};
+    struct served *served = serve(&serving);
+    accuracy_fini(&accuracy);
+    system->scheduler = own;
+    return served;
+}
+
+static const struct {
+    const char *system, *model, *a, *b;
+} kinds[] = {
+    {"sdar", "sdar-tiny", "block_tokens=4", "page_tokens=4"},
+    {"sdar", "sdar-tiny", "block_tokens=8", "page_tokens=16"},
+    {"sdar", "llada2-tiny", "block_tokens=4", "page_tokens=8"},
+    {"sdar", "fast-dllm-v2-tiny", "block_tokens=4", "page_tokens=4"},
+    {"dc+", "sdar-tiny", "block_tokens=8", "decoder=fixed"},
+    {"focus", "sdar-tiny", "block_tokens=8", "page_tokens=4"},
+    {"ar", "qwen2.5-tiny", "page_tokens=4", "block_tokens=1"},
+    {"dllm-serve", "llada-tiny", "cache=dual", "block_tokens=8"},
+    {"dllm-serve", "llada-tiny", "cache=sparse-uniform", "block_tokens=8"},
+    {"dllm-serve", "llada-tiny", "cache=sparse-head", "decoder=threshold"},
+    {"dllm-serve", "llada-tiny", "cache=none", "block_tokens=8"},
+    {"dllm-serve", "llada-tiny", "cache=dual", "kv=slab"},
+    {"entropy-cache", "llada-tiny", "block_tokens=8", "scheduler=continuous"},
+    {"dkv-cache", "llada-tiny", "block_tokens=8", "scheduler=continuous"},
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+static struct system *open_kind(int i, const char *more) {
+    const char *const settings[] = {"runtime=unmask",
+                                    "swap.host_bytes=64MiB",
+                                    kinds[i].a,
+                                    kinds[i].b,
+                                    "scheduler=continuous",
+                                    more,
+                                    NULL};
+    return live_system_of(kinds[i].system, kinds[i].model, settings);
+}
+
+/* Whoever is swapped out when, and wherever in the pool it comes back to. */
+TEST_EACH(a_request_that_was_swapped_out_has_the_tokens_that_it_would_have_had, N_KINDS) {
+    struct system *system = open_kind(_i, "max_requests=3");
+    struct served *plain = serve_live(system, together, N);
+    struct served *swapped = serve_swapping(system, 0, NULL, NULL);
+    ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
+    check_outputs(swapped, system, together, N);
+    same_tokens(plain, swapped, N);
+    ck_assert_uint_gt(script.n_swaps, 4);
+    ck_assert(swapped->swap.n_out == script.n_swaps && swapped->swap.n_in == script.n_swaps);
+    ck_assert_int_eq(swapped->swap.out_bytes, swapped->swap.in_bytes);
+    ck_assert((swapped->swap.out_bytes > 0) == (system->rows.kind != ROW_NONE));
+    ck_assert((swapped->swap.stall_ns > 0) == (swapped->swap.out_bytes > 0));
+    ck_assert_int_eq(plain->swap.stall_ns, 0);
+    ck_assert_int_eq(swapped->pool_left_bytes, 0);
+    struct served *played = serve_swapping(system, 0, NULL, swapped);
+    ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
+    same_tokens(plain, played, N);
+    ck_assert_int_eq(played->swap.stall_ns, swapped->swap.stall_ns);
+    free(plain);
+    free(swapped);
+    free(played);
+    system_close(system);
+}
+
+/* Copies wait for what was issued before them, and what is issued after them for the copies. */
+TEST(a_device_that_works_behind_its_caller_swaps_in_order) {
+    struct system *system = open_kind(0, "max_requests=3");
+    struct served *plain = serve_live(system, together, N);
+    struct device_table table = faulty_device(0);
+    faulty.queues = true;
+    struct served *swapped = serve_swapping(system, 0, &table, NULL);
+    ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
+    same_tokens(plain, swapped, N);
+    free(plain);
+    free(swapped);
+    system_close(system);
+}
+
+static int fails_out(struct device *device, void *host, const void *memory, int64_t bytes,
+                     int64_t pitch, int64_t n) {
+    (void)device, (void)host, (void)memory, (void)bytes, (void)pitch, (void)n;
+    return DEVICE_FAILED;
+}
+
+static int fails_in(struct device *device, void *memory, const void *host, int64_t bytes,
+                    int64_t pitch, int64_t n) {
+    return fails_out(device, memory, host, bytes, pitch, n);
+}
+
+static int fails_wait(struct device *device) {
+    (void)device;
+    return DEVICE_FAILED;
+}
+
+TEST(a_copy_that_fails_is_told) {
+    static const char *const told[] = {"swapping a request out", "bringing a request back",
+                                       "swapping requests"};
+    for (int i = 0; i < 3; i++) {
+        struct system *system = open_kind(i == 0 ? 0 : 7, "max_requests=3");
+        struct device_table table = device_cpu;
+        table.swap_out = i == 0 ? fails_out : table.swap_out;
+        table.swap_in = i == 1 ? fails_in : table.swap_in;
+        table.swap_wait = i == 2 ? fails_wait : table.swap_wait;
+        struct served *served = serve_swapping(system, 0, &table, NULL);
+        ck_assert_msg(strstr(served->err.text, told[i]) != NULL, "%s", served->err.text);
+        free(served);
+        system_close(system);
+    }
+}
+
+/* One that leaves while it is swapped out leaves nothing, neither copy nor canvas. */
+TEST(what_leaves_while_it_is_swapped_out_leaves_nothing_behind) {
+    for (uint32_t at = 6; at < 30; at += 3) {
+        struct system *system = open_kind(at % 2 == 0 ? 0 : 7, "max_requests=3");
+        struct served *served = serve_swapping(system, at, NULL, NULL);
+        ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+        ck_assert_uint_eq(served->result.completed + served->result.rejected, N);
+        free(served);
+        system_close(system);
+    }
+}
+
+static void refuses(const char *setting, const char *other, const char *sentence) {
+    const char *const settings[] = {"runtime=unmask",
+                                    "swap.host_bytes=64MiB",
+                                    "scheduler=continuous",
+                                    "runtime.fused_head=off",
+                                    setting,
+                                    other,
+                                    NULL};
+    struct system *system = live_system_of("dllm-serve", "llada-tiny", settings);
+    const struct engine_request asked = {
+        .backend = BACKEND_CPU, .weights = "random:3", .system = system};
+    struct engine *engine = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
+    ASSERT_SAYS(err.text, sentence);
+    system_close(system);
+}
+
+TEST(what_the_engine_does_not_swap_is_refused) {
+    refuses("swap.overlaps=on", "cache=dual",
+            "system dllm-serve does not run live, for it has swap.overlaps = on: the engine copies "
+            "whole requests before a step, not layer by layer beside it; set swap.overlaps = off");
+    refuses("iteration=smooth", "cache=dual",
+            "system dllm-serve does not run live, for it has host memory (swap.host_bytes) beside "
+            "credit or iteration = smooth: what they keep of positions is not copied; set "
+            "swap.host_bytes = 0");
+}
+
+SUITE("live_swap")
