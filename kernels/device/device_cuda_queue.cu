@@ -104,6 +104,22 @@ void device_swaps_close(struct device *device) {
     }
 }
 
+/* Pieces further apart than CUDA's pitches reach go one by one. */
+static cudaError_t copy_pieces(struct device *device, char *to, int64_t to_pitch, const char *from,
+                               int64_t from_pitch, int64_t bytes, int64_t n,
+                               enum cudaMemcpyKind kind) {
+    if (n > 1 && to_pitch <= INT32_MAX && from_pitch <= INT32_MAX) {
+        return cudaMemcpy2DAsync(to, (size_t)to_pitch, from, (size_t)from_pitch, (size_t)bytes,
+                                 (size_t)n, kind, device->swaps);
+    }
+    cudaError_t status = cudaSuccess;
+    for (int64_t i = 0; status == cudaSuccess && i < n; i++) {
+        status = cudaMemcpyAsync(to + i * to_pitch, from + i * from_pitch, (size_t)bytes, kind,
+                                 device->swaps);
+    }
+    return status;
+}
+
 /* The stream of swaps waits for the other, and the other for it. */
 static int swap(struct device *device, void *to, int64_t to_pitch, const void *from,
                 int64_t from_pitch, int64_t bytes, int64_t n, enum cudaMemcpyKind kind) {
@@ -123,9 +139,8 @@ static int swap(struct device *device, void *to, int64_t to_pitch, const void *f
     if (status == DEVICE_OK) {
         status = device_status(
             device,
-            n == 1 ? cudaMemcpyAsync(to, from, (size_t)bytes, kind, device->swaps)
-                   : cudaMemcpy2DAsync(to, (size_t)to_pitch, from, (size_t)from_pitch,
-                                       (size_t)bytes, (size_t)n, kind, device->swaps),
+            copy_pieces(device, static_cast<char *>(to), to_pitch, static_cast<const char *>(from),
+                        from_pitch, bytes, n, kind),
             kind == cudaMemcpyHostToDevice ? "swapping in" : "swapping out");
     }
     if (status == DEVICE_OK) {

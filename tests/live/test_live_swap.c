@@ -3,6 +3,7 @@
 #include "tests/support/faulty_device.h"
 #include "tests/support/live.h"
 #include "tests/support/says.h"
+#include "tests/support/swapping.h"
 
 static const struct arrival together[] = {
     {.id = 0, .prompt_tokens = 13, .output_tokens = 30},
@@ -12,71 +13,15 @@ static const struct arrival together[] = {
 };
 enum { N = 4 };
 
-/* Runs what fits, first come first served, and now and then swaps out some running request. */
-static struct {
-    struct rng rng;
-    uint32_t n_calls, n_swaps, rejects_at; /* the decision that rejects what is swapped out; 0 */
-} script;
-
-static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    int64_t tokens = 0, bytes = 0;
-    (void)state;
-    script.n_calls++;
-    uint32_t out = UINT32_MAX, n_running = view->n_running;
-    if (view->n_running > 1 && rng_next(&script.rng) % 3 == 0) {
-        out = view->running[rng_next(&script.rng) % view->n_running];
-        bytes -= view->requests[out].kv_held_bytes;
-        n_running--;
-    }
-    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
-        const bool waits = i >= view->n_running;
-        const uint32_t slot = waits ? view->waiting[i - view->n_running] : view->running[i];
-        const struct request *request = &view->requests[slot];
-        const int64_t growth = request->kv_bytes - request->kv_held_bytes;
-        if (waits && script.n_calls == script.rejects_at && request->host_bytes > 0) {
-            batch->rejected[batch->n_rejected++] = slot;
-            continue;
-        }
-        if (slot == out || tokens + request->span.queries > view->max_batched_tokens ||
-            bytes + growth > view->kv_free_bytes ||
-            (waits && (n_running == 3 || n_running == view->max_requests ||
-                       rng_next(&script.rng) % 2 == 0))) {
-            continue;
-        }
-        tokens += request->span.queries;
-        bytes += growth;
-        n_running += waits;
-        batch->n_admitted += waits;
-        batch->selected[batch->n++] = slot;
-    }
-    if (batch->n == 0) { /* no one fits beside: some request goes on */
-        batch->selected[batch->n++] = view->n_running > 0 ? view->running[0] : view->waiting[0];
-        batch->n_admitted = view->n_running == 0;
-    } else if (out != UINT32_MAX) {
-        batch->swaps[batch->n_preempted] = 1;
-        batch->preempted[batch->n_preempted++] = out;
-        script.n_swaps++;
-    }
-}
-
-static const struct scheduler swapping = {.policy = {.abi = POLICY_ABI,
-                                                     .kind = POLICY_SCHEDULER,
-                                                     .size = sizeof(struct scheduler),
-                                                     .name = "scripted",
-                                                     .doc = "swaps by chance"},
-                                          .schedule = schedule};
-
-/* Served with the scheduler above in the place of its own. */
+/* Served with the scheduler that swaps in the place of its own. */
 static struct served *serve_swapping(struct system *system, uint32_t rejects_at,
                                      const struct device_table *table,
                                      const struct served *played) {
     const struct scheduler *own = system->scheduler;
     struct accuracy accuracy;
     accuracy_init(&accuracy, system, played != NULL ? played->n_steps : 1, 0);
-    memset(&script, 0, sizeof script);
-    script.rng = rng_stream(9, "swaps");
-    script.rejects_at = rejects_at;
-    system->scheduler = &swapping;
+    swapping_begin(rejects_at);
+    system->scheduler = &swapping_scheduler;
     const struct serving serving = {.system = system,
                                     .arrivals = together,
                                     .n = N,
@@ -128,8 +73,8 @@ TEST_EACH(a_request_that_was_swapped_out_has_the_tokens_that_it_would_have_had, 
     ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
     check_outputs(swapped, system, together, N);
     same_tokens(plain, swapped, N);
-    ck_assert_uint_gt(script.n_swaps, 4);
-    ck_assert(swapped->swap.n_out == script.n_swaps && swapped->swap.n_in == script.n_swaps);
+    ck_assert_uint_gt(swapping.n_swaps, 4);
+    ck_assert(swapped->swap.n_out == swapping.n_swaps && swapped->swap.n_in == swapping.n_swaps);
     ck_assert_int_eq(swapped->swap.out_bytes, swapped->swap.in_bytes);
     ck_assert((swapped->swap.out_bytes > 0) == (system->rows.kind != ROW_NONE));
     ck_assert((swapped->swap.stall_ns > 0) == (swapped->swap.out_bytes > 0));
