@@ -62,6 +62,11 @@ static inline double gpu_roof_fp8_flops(const struct gpu *gpu) {
     return best > gpu->peak_fp8_flops ? best : gpu->peak_fp8_flops;
 }
 
+/* What a copy between its memory and the host's takes, in either direction. */
+static inline double gpu_copy_ns(const struct gpu *gpu, int64_t bytes) {
+    return bytes > 0 ? (double)bytes / gpu->host_bandwidth * 1e9 : 0;
+}
+
 /* The GPU of that name, whether its file's, as `list gpus` has it, or its driver's ("NVIDIA L40S"),
  * in small letters or capitals; or of the file at that path. NULL, and a sentence: a name is hinted
  * at only where no other card can be meant, for a card's neighbours by name are other cards. */

@@ -238,16 +238,16 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
 }
 
 /* How long copies to and from the host's memory put a step off that takes step_ns: they go one
- * after the other over the card's link to its host, before the step or layer by layer beside it, as
+ * after the other over the card's link to its host, before the step or layer by layer during it, as
  * CachedAttention (arXiv 2403.19708, section 3.2) loads and saves keys and values. */
 static int64_t stall_ns(const struct executor_sim *sim, const struct swap *swap, int64_t step_ns) {
     const int64_t bytes = swap->out_bytes + swap->in_bytes;
     if (bytes == 0) {
         return 0;
     }
-    const int64_t copies_ns = whole_ns((double)bytes / sim->system->gpu->host_bandwidth * 1e9);
-    const int64_t beside_ns = sim->system->settings.swap_overlaps ? step_ns : 0;
-    return copies_ns > beside_ns ? copies_ns - beside_ns : 0;
+    const int64_t copies_ns = whole_ns(gpu_copy_ns(sim->system->gpu, bytes));
+    const int64_t hidden_ns = sim->system->settings.swap_overlaps ? step_ns : 0;
+    return copies_ns > hidden_ns ? copies_ns - hidden_ns : 0;
 }
 
 /* Starts the submission as long after now. */

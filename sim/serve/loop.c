@@ -178,6 +178,16 @@ static void evict(void *state, uint32_t slot, const float *delta) {
     positions_evict(&life->positions, slot, &life->requests[slot], delta);
 }
 
+/* What is copied ahead of the submission. */
+static struct swap take_swap(struct replica *replica) {
+    replica->flight_swap = replica->swap;
+    if (swap_is_any(&replica->swap)) {
+        replica->flight_swap.host_used_bytes = replica->host_used_bytes;
+    }
+    replica->swap = (struct swap){0};
+    return replica->flight_swap;
+}
+
 /* Submit the replica's listed members, or all of its running requests, as they stand. */
 static int submit_members(struct loop *loop, struct replica *replica, uint32_t index,
                           const struct batch *batch, bool follows, struct err *err) {
@@ -207,15 +217,12 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     if (loop->life.reads_load) {
         load_members(&loop->life, replica);
     }
-    if (swap_is_any(&replica->swap)) {
-        replica->swap.host_used_bytes = replica->host_used_bytes;
-    }
     struct submission submission = {
         .replica = index,
         .repeat = steps,
         .unrolled = replica->unrolled,
         .follows = follows,
-        .swap = replica->swap,
+        .swap = take_swap(replica),
         .stop_ns = stop_ns,
         .step =
             {
@@ -234,8 +241,6 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
             },
     };
     replica->busy = true;
-    replica->flight_swap = submission.swap;
-    replica->swap = (struct swap){0};
     int status = loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
     if (has_others && status == 0) {
         cluster_flies(&loop->life, index, replica->unrolled ? 1 : steps);

@@ -56,7 +56,7 @@ struct step_positions {
 
 /* What was copied between a replica's memory and its host's since its last step: requests swapped
  * out and brought back. The copies go one after the other, before the step with which they were
- * asked for or, where the system says so (swap.overlaps), layer by layer beside its first pass. */
+ * asked for or, where the system says so (swap.overlaps), layer by layer during its first pass. */
 struct swap {
     uint64_t n_out, n_in; /* requests */
     int64_t out_bytes, in_bytes;

@@ -94,6 +94,7 @@ static void test_swap(int64_t piece, int64_t n) {
     check_bytes(x, "cleared after it was swapped out");
     struct device_graph *graph;
     must(table->capture_begin(device), "capture_begin");
+    must(table->clear(device, x->device, x->bytes), "clear");
     check(table->swap_out(device, host, x->device, piece, piece, 1) == DEVICE_REFUSED &&
               table->swap_wait(device) == DEVICE_REFUSED,
           "a swap while a graph is captured is refused");

@@ -167,11 +167,12 @@ static void refuses(const char *setting, const char *other, const char *sentence
 }
 
 TEST(what_the_engine_does_not_swap_is_refused) {
-    refuses("swap.overlaps=on", "cache=dual",
-            "system dllm-serve does not run live, for it has swap.overlaps = on: the engine copies "
-            "whole requests before a step, not layer by layer beside it; set swap.overlaps = off");
+    refuses(
+        "swap.overlaps=on", "cache=dual",
+        "system dllm-serve does not run live, for it has swap.overlaps = on: the engine copies "
+        "whole requests before a step, not layer by layer while it runs; set swap.overlaps = off");
     refuses("iteration=smooth", "cache=dual",
-            "system dllm-serve does not run live, for it has host memory (swap.host_bytes) beside "
+            "system dllm-serve does not run live, for it has host memory (swap.host_bytes) with "
             "credit or iteration = smooth: what they keep of positions is not copied; set "
             "swap.host_bytes = 0");
 }
