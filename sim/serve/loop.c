@@ -199,10 +199,12 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
                                 settings->max_batched_tokens, err);
     }
     /* With several replicas it is not known which one an arrival goes to, and a closed loop's
-     * arrivals follow from any one's completions: steps in flight are cut when one comes. */
+     * arrivals follow from any one's completions: steps in flight are cut when one comes.
+     * They are counted from their submission on, so that none is repeated after a copy. */
     const bool has_others = loop->life.n_replicas > 1;
     if (!settings->skip_ahead || batch->hold == HOLD_STEP ||
-        (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead))) {
+        (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead ||
+                        swap_is_any(&replica->swap)))) {
         steps = 1;
     }
     uint32_t unrolled = unroll_steps(&loop->life, replica);

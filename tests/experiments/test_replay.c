@@ -286,7 +286,8 @@ static const char *const swapping_runs[][12] = {
 };
 enum { N_SWAPPING = sizeof swapping_runs / sizeof swapping_runs[0] };
 
-/* What was swapped out and brought back is so again, with the stalls that were recorded. */
+/* What was swapped out and brought back is so again, with the stalls that were recorded; no run of
+ * them is better than the bound. */
 TEST_EACH(what_was_swapped_out_is_played, N_SWAPPING) {
     char name[32];
     snprintf(name, sizeof name, "swaps-%d.db", _i);
@@ -296,7 +297,7 @@ TEST_EACH(what_was_swapped_out_is_played, N_SWAPPING) {
     add(&run,
         WORDS("run", "--gpu", "l40s", "--requests", "16", "--rate", "20", "--input-tokens", "100",
               "--output-tokens", "64", "--set", "page_tokens=16", "--set", "swap.host_bytes=8GiB",
-              "--json", "--db", db, "--levels", "events", "--timeline", timeline));
+              "--json", "--db", db, "--levels", "events", "--timeline", timeline, "--bound"));
     for (const char *const *word = swapping_runs[_i]; *word != NULL; word++) {
         const bool is_own = strcmp(*word, "swapping") == 0;
         add(&run, WORDS(is_own ? suite_plugin("swapping_scheduler") : *word));
@@ -310,6 +311,9 @@ TEST_EACH(what_was_swapped_out_is_played, N_SWAPPING) {
     ck_assert(json_equal(json_object_get(swap, "out"), json_object_get(swap, "in")));
     ck_assert(json_equal(swap, json_object_get(b, "swap")));
     ck_assert(json_equal(json_object_get(a, "latency_s"), json_object_get(b, "latency_s")));
+    json_t *bound = json_object_get(a, "bound");
+    ck_assert(json_real_value(json_object_get(bound, "throughput_share")) < 1);
+    ck_assert(json_real_value(json_object_get(bound, "latency_mean_ratio")) > 1);
     ck_assert_ptr_nonnull(strstr(lines, "\"swapped\""));
     json_decref(a);
     json_decref(b);

@@ -54,15 +54,14 @@ static const struct {
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-static struct system *open_kind(int i, const char *more) {
-    const char *const settings[] = {"runtime=unmask",
-                                    "swap.host_bytes=64MiB",
-                                    kinds[i].a,
-                                    kinds[i].b,
-                                    "scheduler=continuous",
-                                    more,
-                                    NULL};
+static struct system *open_with(int i, const char *more, const char *host) {
+    const char *const settings[] = {"runtime=unmask",       host, kinds[i].a, kinds[i].b,
+                                    "scheduler=continuous", more, NULL};
     return live_system_of(kinds[i].system, kinds[i].model, settings);
+}
+
+static struct system *open_kind(int i, const char *more) {
+    return open_with(i, more, "swap.host_bytes=64MiB");
 }
 
 /* Whoever is swapped out when, and wherever in the pool it comes back to. */
@@ -88,6 +87,24 @@ TEST_EACH(a_request_that_was_swapped_out_has_the_tokens_that_it_would_have_had, 
     free(swapped);
     free(played);
     system_close(system);
+}
+
+/* With room for some, those that lie there are pushed together. */
+TEST(gaps_of_the_host_s_memory_are_closed) {
+    for (int i = 0; i < 2; i++) {
+        const char *host = i == 0 ? "swap.host_bytes=960KiB" : "swap.host_bytes=5MiB";
+        struct system *roomy = open_kind(7 * i, "max_requests=3");
+        struct system *tight = open_with(7 * i, "max_requests=3", host);
+        struct served *plain = serve_live(roomy, together, N);
+        struct served *swapped = serve_swapping(tight, 0, NULL, NULL);
+        ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
+        same_tokens(plain, swapped, N);
+        ck_assert_uint_gt(swapping.n_swaps, 4);
+        free(plain);
+        free(swapped);
+        system_close(roomy);
+        system_close(tight);
+    }
 }
 
 /* Copies wait for what was issued before them, and what is issued after them for the copies. */

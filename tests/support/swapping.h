@@ -21,6 +21,9 @@ static void swapping_schedule(void *state, const struct schedule_view *view, str
     uint32_t out = UINT32_MAX, n_running = view->n_running;
     if (view->n_running > 1 && rng_next(&swapping.rng) % 3 == 0) {
         out = view->running[rng_next(&swapping.rng) % view->n_running];
+        out = view->requests[out].kv_held_bytes <= view->host_free_bytes ? out : UINT32_MAX;
+    }
+    if (out != UINT32_MAX) {
         bytes -= view->requests[out].kv_held_bytes;
         n_running--;
     }
