@@ -318,6 +318,18 @@ TEST_EACH(what_was_swapped_out_is_played, N_SWAPPING) {
     json_decref(a);
     json_decref(b);
     free(lines);
+    /* A copy has it all, and what was changed since is told. */
+    char copy[64];
+    snprintf(copy, sizeof copy, "swaps-%d-merged.db", _i);
+    const char *merged = scratch_path(copy);
+    free(PRINTS("merge", merged, db));
+    char *again = PRINTS("replay", "--db", merged, "--run", "1", "--allow-plugin", "--json");
+    ck_assert_ptr_nonnull(strstr(again, "\"stall_s\""));
+    free(again);
+    change(merged, "UPDATE swaps SET stall_ns = stall_ns + 1 WHERE idx = (SELECT max(idx) FROM "
+                   "swaps)");
+    REFUSES(1, "run 1 of 'merged.db' is damaged: its rows are not those that were recorded",
+            "replay", "--db", merged, "--run", "1", "--allow-plugin");
     free(ran);
     free(played);
 }
