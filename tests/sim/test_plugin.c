@@ -242,9 +242,9 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
 
 TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
     static const char *const templates[] = {
-        "template_scheduler", "template_cache", "template_decoder",
-        "template_rule",      "taking_decoder", "wording_scheduler",
-        "seeing_scheduler",   "loaded_decoder", "loaded_cache"};
+        "template_scheduler", "template_cache",    "template_decoder", "template_rule",
+        "taking_decoder",     "wording_scheduler", "seeing_scheduler", "loaded_decoder",
+        "loaded_cache",       "swapping_scheduler"};
     for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
         char first[4096], second[4096];
         assert_checked(templates[i], "", first, sizeof first);

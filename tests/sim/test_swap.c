@@ -206,6 +206,27 @@ TEST(copies_beside_a_pass_take_what_goes_beyond_it) {
     keeper_fini(&keeper);
 }
 
+/* Where workspace and cached state share memory for one request: the one that goes makes room. */
+TEST(a_slab_that_is_swapped_out_makes_room_for_the_next) {
+    const char *const settings[] = {"scheduler=continuous",
+                                    "max_requests=8",
+                                    "context_tokens=2048",
+                                    "skip_ahead=off",
+                                    "memory_utilization=0.38",
+                                    "swap.host_bytes=8GiB",
+                                    NULL};
+    struct keeper keeper = {0};
+    prepare(false);
+    script.swap_at = 2;
+    const struct loop_result result = serves("fast-dllm", settings, 2, 1900, 64, &keeper);
+    ck_assert_uint_eq(result.completed, 2);
+    for (size_t i = 0; i < keeper.n_steps; i++) {
+        ck_assert_uint_eq(keeper.steps[i].record.n, 1);
+        ck_assert_uint_eq(keeper.steps[i].record.swap.n_out, i == 1);
+    }
+    keeper_fini(&keeper);
+}
+
 /* ---- where it goes on ---- */
 
 static const struct request_record *record_of(const struct keeper *keeper, uint64_t id) {
