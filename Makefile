@@ -249,7 +249,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
 	    '    case $$t in */test_engine) "$$t" build/kernels/libunmask_cuda.so ;;' \
-	    '        */test_long) "$$t" cuda build/kernels/libunmask_cuda.so ;; *) "$$t" ;; esac || exit 1' \
+	    '        */test_long | */test_swap) "$$t" cuda build/kernels/libunmask_cuda.so ;; *) "$$t" ;; esac || exit 1' \
 	    'done' >$(BUILD)/bundle/unmask/test-gpu && chmod +x $(BUILD)/bundle/unmask/test-gpu
 	$(say) TAR $(BUILD)/unmask-bundle.tar.gz
 	$(Q)tar czf $(BUILD)/unmask-bundle.tar.gz -C $(BUILD)/bundle unmask
@@ -257,6 +257,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 bench-gpu: kernels ## measure kernels next to what PyTorch runs for the same work, on a GPU
 	@mkdir -p $(OUT)/bench-gpu
 	$(BUILD)/tests/gpu/bench_vmm cuda $(BUILD)/kernels/libunmask_cuda.so $(OUT)/bench-gpu/vmm.csv
+	$(BUILD)/tests/gpu/bench_swap cuda $(BUILD)/kernels/libunmask_cuda.so $(OUT)/bench-gpu/swap.csv
 	$(BUILD)/tests/gpu/bench_decode
 	CUDA_MODULE_LOADING=EAGER python3 experiments/gpu/bench_kernels.py $(BUILD)/kernels/libunmask_cuda.so $(OUT)/bench-gpu/kernels.csv
 

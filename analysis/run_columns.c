@@ -317,6 +317,14 @@ static bool shares_prefixes(const struct result *r) {
     return r->summary->prefix_tokens > 0;
 }
 
+static bool swaps(const struct result *r) {
+    return swap_is_any(&r->summary->swap);
+}
+
+static double swap_stall_s(const struct result *r) {
+    return (double)r->summary->swap.stall_ns / 1e9;
+}
+
 static json_t *steps_by_phase(const struct result *r) {
     static const struct {
         const char *name;
@@ -363,6 +371,19 @@ static const struct column steps[] = {
      SUMMARY(prefix_hit_tokens), .is_there = shares_prefixes},
     {"prefix_hits", "prefix hits", "requests", "that found any", SUMMARY(prefix_hits),
      .is_there = shares_prefixes},
+    {"swap.out", "requests swapped out", "", "preempted, and copied to the host's memory",
+     "These six: where any was. Those that are computed anew are in `preemptions` alone.",
+     SUMMARY(swap.n_out), .is_there = swaps},
+    {"swap.in", "requests brought back", "", "from the host's memory", SUMMARY(swap.n_in),
+     .is_there = swaps},
+    {"swap.out_bytes", "bytes swapped out", "bytes", "copied to the host's memory",
+     SUMMARY(swap.out_bytes), .is_there = swaps},
+    {"swap.in_bytes", "bytes brought back", "bytes", "copied from the host's memory",
+     SUMMARY(swap.in_bytes), .is_there = swaps},
+    {"swap.stall_s", "stall by swapping", "s", "by which copies put starts of steps off, summed",
+     DERIVED_BY(swap_stall_s), .is_there = swaps},
+    {"swap.host_peak_bytes", "host memory peak", "bytes", "most at once, of one replica's requests",
+     SUMMARY(swap.host_used_bytes), .is_there = swaps},
     {"steps", "steps", "", "forward passes of a batch; of a request, those that it was in",
      SUMMARY(steps)},
     {"steps_by_phase", "steps", "", "by the one phase of all their requests, or mixed",

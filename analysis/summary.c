@@ -153,6 +153,17 @@ static int on_request(void *state, const struct request_record *record, struct e
     return 0;
 }
 
+static void add_swap(struct swap *sum, const struct swap *swap) {
+    sum->n_out += swap->n_out;
+    sum->n_in += swap->n_in;
+    sum->out_bytes += swap->out_bytes;
+    sum->in_bytes += swap->in_bytes;
+    sum->stall_ns += swap->stall_ns;
+    if (swap->host_used_bytes > sum->host_used_bytes) {
+        sum->host_used_bytes = swap->host_used_bytes;
+    }
+}
+
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     (void)err;
     struct summary *summary = state;
@@ -177,6 +188,7 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     summary->exact_passes += record->n_by_phase[PHASE_PREFILL] + record->n_by_phase[PHASE_COMMIT];
     summary->gpu_ns += record->gpu_ns * (int64_t)repeat;
     summary->host_ns += record->host_ns * (int64_t)repeat;
+    add_swap(&summary->swap, &record->swap);
     if (record->kv_used_bytes > summary->kv_peak_bytes) {
         summary->kv_peak_bytes = record->kv_used_bytes;
     }

@@ -63,6 +63,7 @@ struct summary {
     bool unrolls;
     uint64_t wasted_request_steps, wasted_tokens;
     int64_t gpu_ns, host_ns, kv_peak_bytes;
+    struct swap swap; /* summed; host_used_bytes: the most on one replica */
     uint32_t replicas, max_batch, max_waiting;
 
     /* Written by summary_finish. */

@@ -221,6 +221,15 @@ static void print_work(const struct summary *s, FILE *out) {
                 " requests\n",
                 s->prefix_hit_tokens, s->prefix_tokens, s->prefix_hits);
     }
+    if (swap_is_any(&s->swap)) {
+        char to[32], from[32], stall[32];
+        fprintf(out,
+                "swapped      %" PRIu64 " requests out, %s; %" PRIu64
+                " brought back, %s; steps put off by %s\n",
+                s->swap.n_out, num_format_bytes(to, sizeof to, (double)s->swap.out_bytes),
+                s->swap.n_in, num_format_bytes(from, sizeof from, (double)s->swap.in_bytes),
+                num_format_ns(stall, sizeof stall, (double)s->swap.stall_ns));
+    }
     if (s->answer_tokens < s->tokens_committed) {
         fprintf(
             out,

@@ -17,7 +17,7 @@ struct flight {
     bool busy, is_over;
     struct submission submission; /* its arrays stay with the loop until the batch is complete */
     uint32_t steps_done;
-    int64_t start_ns, end_ns;
+    int64_t start_ns, end_ns, stall_ns;
     double device_ns; /* of the steps done */
 };
 
@@ -28,6 +28,7 @@ struct live {
     struct rest rest;
     struct outcome outcome; /* and what it came to */
     bool skips_idle, has_started;
+    int64_t swap_ns;             /* since when rows are copied to or from the host; -1: none are */
     int64_t zero_ns, skipped_ns; /* the machine's clock at time 0; time that was skipped since */
     const volatile sig_atomic_t *stop; /* set from outside; may be NULL */
     struct flight flight;
@@ -76,7 +77,8 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
 
 static int plan_step(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                      struct err *err) {
-    if (system_place(live->engine->system, planned->shape, planned->workspace_bytes,
+    if (sessions_settle(&live->sessions, err) != 0 ||
+        system_place(live->engine->system, planned->shape, planned->workspace_bytes,
                      &live->placement, err) != 0 ||
         members_plan(&live->members, planned, commits, &live->placement, &live->step, err) != 0) {
         return err_status(err);
@@ -88,6 +90,24 @@ static int plan_step(struct live *live, const struct planned_step *planned, cons
 
 /* ---- the executor ---- */
 
+static void note_swap(struct live *live, int64_t bytes) {
+    live->swap_ns = bytes > 0 && live->swap_ns < 0 ? now_ns(live) : live->swap_ns;
+}
+
+static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    struct err *err) {
+    struct live *live = state;
+    (void)replica;
+    note_swap(live, request->host_bytes);
+    return sessions_swap_out(&live->sessions, slot, request, err);
+}
+
+static void drop(void *state, uint32_t replica, uint32_t slot) {
+    struct live *live = state;
+    (void)replica;
+    sessions_drop(&live->sessions, slot);
+}
+
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                  struct err *err) {
     struct live *live = state;
@@ -95,6 +115,7 @@ static int admit(void *state, uint32_t replica, uint32_t slot, const struct requ
     const int32_t *prompt =
         live->prompt != NULL ? live->prompt(live->prompt_state, request->id) : NULL;
     live->answer_tokens[slot] = request->preemptions > 0 ? live->answer_tokens[slot] : 0;
+    note_swap(live, request->host_bytes);
     return sessions_admit(&live->sessions, slot, request, prompt, err);
 }
 
@@ -138,8 +159,11 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
+    int status = sessions_settle(&live->sessions, err);
     live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
-    int status = plan_step(live, &live->flight.submission.step, NULL, err);
+    live->flight.stall_ns = live->swap_ns < 0 ? 0 : live->flight.start_ns - live->swap_ns;
+    live->swap_ns = -1;
+    status = status != 0 ? status : plan_step(live, &live->flight.submission.step, NULL, err);
     if (status == 0) {
         status = forward_submit_times(live->engine->forward, &live->step,
                                       submission->unrolled ? submission->repeat : 1, err);
@@ -160,6 +184,7 @@ static void complete(struct live *live, struct completion *out) {
         .start_ns = flight->start_ns,
         .gpu_ns = device_ns,
         .host_ns = wall_ns > device_ns ? wall_ns - device_ns : 0,
+        .stall_ns = flight->stall_ns,
         .decided = {.commits = live->outcome.commits,
                     .positions =
                         outcome_tracks_rows(&live->outcome) && !flight->submission.unrolled},
@@ -258,7 +283,8 @@ static int64_t estimate_ns(const void *state, uint32_t replica, const struct ste
 
 static void audit(void *state, bool interrupted) {
     struct live *live = state;
-    sessions_audit(&live->sessions, interrupted);
+    (void)interrupted;
+    sessions_audit(&live->sessions);
 }
 
 struct executor live_interface(struct live *live) {
@@ -271,6 +297,8 @@ struct executor live_interface(struct live *live) {
         .admit = admit,
         .grow = grow,
         .release = release,
+        .swap_out = swap_out,
+        .drop = drop,
         .find_end = live->ends.n > 0 ? find_end : NULL,
         .submit = submit,
         .wait = wait_next,
@@ -379,6 +407,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     const struct step_limits *limits = &engine->limits;
     struct live *live = mem_zeroed(1, sizeof *live);
     live->engine = engine;
+    live->swap_ns = -1;
     live->skips_idle = skips_idle;
     int status = sessions_open(&live->sessions, engine->system, engine->forward, limits, seed, err);
     if (status != 0) {

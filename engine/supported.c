@@ -84,6 +84,18 @@ static bool is_not_bf16(const struct system *s) {
     return !storage_is(&s->graph.storage, NUMBER_BF16);
 }
 
+static bool overlaps_swaps(const struct system *s) {
+    return s->settings.swap_host_bytes > 0 && s->settings.swap_overlaps;
+}
+
+static bool swaps(const struct system *s) {
+    return s->settings.swap_host_bytes > 0;
+}
+
+static bool swaps_places(const struct system *s) {
+    return swaps(s) && (s->credit_slots > 0 || smooths(s));
+}
+
 /* ---- the table ---- */
 
 enum { LIVE = WHERE_CPU | WHERE_CUDA };
@@ -134,6 +146,13 @@ const struct feature feature_table[] = {
      "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
     {OF_SYSTEM, WHERE_RANKS, "iteration = smooth", smooths,
      "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
+    {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,
+     "the engine copies whole requests before a step, not layer by layer while it runs",
+     "swap.overlaps = off"},
+    {OF_SYSTEM, LIVE, "host memory (swap.host_bytes) with credit or iteration = smooth",
+     swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
+    {OF_SYSTEM, WHERE_RANKS, "host memory (swap.host_bytes)", swaps,
+     "the copies are of one GPU's rows", "swap.host_bytes = 0"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096, "the table says so");

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 9, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 10, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -105,6 +105,16 @@ struct device_table {
     int (*copy)(struct device *device, void *to, const void *from, int64_t bytes);
     int (*clear)(struct device *device, void *to, int64_t bytes);
     int (*finish)(struct device *device); /* until the queue is empty */
+
+    /* Copies between the device's memory and the host's in a queue of their own: n pieces of
+     * `bytes` each, `pitch` apart from `memory` on, next to each other at `host` (allocate_host).
+     * They begin once all that was issued before them is done, one after the other, and what is
+     * issued after them waits for them. swap_wait: returns when all of them are done. */
+    int (*swap_out)(struct device *device, void *host, const void *memory, int64_t bytes,
+                    int64_t pitch, int64_t n);
+    int (*swap_in)(struct device *device, void *memory, const void *host, int64_t bytes,
+                   int64_t pitch, int64_t n);
+    int (*swap_wait)(struct device *device);
 
     /* Events: event_record puts one at the end of the queue, again if it stood elsewhere. */
     int (*event_open)(struct device *device, struct device_event **out);

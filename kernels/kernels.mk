@@ -137,13 +137,13 @@ $(DEVICE_TESTS): %: %.o $(BUILD)/libunmask_ref.a
 	$(Q)$(LINK) -o $@ $^ -ldl -lm
 
 GPU_TESTS := $(LAUNCHER_TESTS) $(DEVICE_TESTS) $(BUILD)/tests/gpu/test_engine \
-             $(BUILD)/tests/gpu/test_long
+             $(BUILD)/tests/gpu/test_long $(BUILD)/tests/gpu/test_swap
 # It takes several GPUs: built with the others, run by hand.
 RANKS_TEST := $(BUILD)/tests/gpu/test_ranks
-ENGINE_BENCHES := $(BUILD)/tests/gpu/bench_vmm
+ENGINE_BENCHES := $(BUILD)/tests/gpu/bench_vmm $(BUILD)/tests/gpu/bench_swap
 GPU_BENCHES := $(ENGINE_BENCHES) $(LAUNCHER_BENCHES)
 # The whole engine, without the packages a GPU machine may lack.
-$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(RANKS_TEST) $(ENGINE_BENCHES): \
+$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(BUILD)/tests/gpu/test_swap $(RANKS_TEST) $(ENGINE_BENCHES): \
     %: %.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(PORTABLE_LIBS)
@@ -172,7 +172,7 @@ kernels-limits: $(BUILD)/kernels/libunmask_cuda.so $(LIMITS) ## registers, share
 test-gpu: kernels ## run the GPU tests
 	@set -e; for t in $(GPU_TESTS); do case $$t in \
 	    */test_engine) $$t $(BUILD)/kernels/libunmask_cuda.so ;; \
-	    */test_long) $$t cuda $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
+	    */test_long | */test_swap) $$t cuda $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
 else
 kernels kernels-limits:
 	@echo 'nvcc was not found in $(CUDA)/bin: the CUDA kernels are not built (CUDA=FOLDER names the toolkit)' >&2; exit 1

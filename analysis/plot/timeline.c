@@ -22,9 +22,16 @@ enum {
 static const char tail[] = "\n]}\n";
 
 /* Where a request is. Its slices are written as they end: each lies within the one before it of
- * request, stay (queued, running or preempted), block and passes. */
+ * request, stay (queued, running, preempted or swapped out), block and passes. */
 struct track {
-    enum { TRACK_NONE, TRACK_QUEUED, TRACK_RUNNING, TRACK_PREEMPTED, TRACK_LEFT } stay;
+    enum {
+        TRACK_NONE,
+        TRACK_QUEUED,
+        TRACK_RUNNING,
+        TRACK_PREEMPTED,
+        TRACK_SWAPPED,
+        TRACK_LEFT
+    } stay;
     uint32_t block;
     uint32_t found_tokens;     /* when it was admitted, of what prompts share */
     uint32_t passes;           /* like ones that follow one another; 0: none, or those that reuse */
@@ -216,6 +223,14 @@ static int on_step(void *state, const struct step_record *r, struct err *err) {
                      r->n_by_phase[PHASE_COMMIT], r->sym[SYM_TOKENS], r->sym[SYM_LOGIT_ROWS],
                      US_ARGS(r->gpu_ns), US_ARGS(r->host_ns));
     }
+    if (failed == 0 && r->swap.stall_ns > 0) {
+        failed =
+            put(timeline, err,
+                "{\"ph\":\"X\",\"pid\":%d,\"tid\":%" PRIu32 ",\"ts\":" US ",\"dur\":" US
+                ",\"name\":\"swap\",\"args\":{\"out_bytes\":%" PRId64 ",\"in_bytes\":%" PRId64 "}}",
+                PROCESS, r->replica + 1, US_ARGS(r->start_ns - r->swap.stall_ns),
+                US_ARGS(r->swap.stall_ns), r->swap.out_bytes, r->swap.in_bytes);
+    }
     timeline->last_ns = r->end_ns > timeline->last_ns ? r->end_ns : timeline->last_ns;
     failed = failed != 0 ? failed : put_counters(timeline, r, err);
     return failed != 0 ? failed : add_passes(timeline, r, err);
@@ -281,8 +296,10 @@ static void end_block(struct timeline *timeline, uint64_t request, struct track 
 /* From one stay to the next. */
 static void move(struct timeline *timeline, uint64_t request, struct track *track, int stay,
                  int64_t now_ns, struct err *err) {
-    static const char *const names[] = {
-        [TRACK_QUEUED] = "queued", [TRACK_RUNNING] = "running", [TRACK_PREEMPTED] = "preempted"};
+    static const char *const names[] = {[TRACK_QUEUED] = "queued",
+                                        [TRACK_RUNNING] = "running",
+                                        [TRACK_PREEMPTED] = "preempted",
+                                        [TRACK_SWAPPED] = "swapped"};
     if (track->stay != TRACK_NONE && track->stay != TRACK_LEFT && now_ns > track->stay_ns) {
         char args[64] = "";
         if (track->found_tokens > 0) {
@@ -346,7 +363,8 @@ static int on_request_event(struct timeline *timeline, const struct event_record
     case EVENT_PREEMPT:
         end_passes(timeline, r->request, track, err);
         end_block(timeline, r->request, track, r->time_ns, false, err);
-        move(timeline, r->request, track, TRACK_PREEMPTED, r->time_ns, err);
+        move(timeline, r->request, track, r->detail == 1 ? TRACK_SWAPPED : TRACK_PREEMPTED,
+             r->time_ns, err);
         break;
     case EVENT_REJECT:
     case EVENT_FINISH:

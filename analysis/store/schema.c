@@ -7,6 +7,11 @@
 #include "analysis/column.h"
 #include "sim/base/mem.h"
 
+#define SWAPS                                                                                      \
+    "CREATE TABLE swaps(run INTEGER NOT NULL, idx INTEGER NOT NULL, out_requests INTEGER,"         \
+    " in_requests INTEGER, out_bytes INTEGER, in_bytes INTEGER, stall_ns INTEGER,"                 \
+    " host_used_bytes INTEGER, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
+
 static const char before_requests[] =
     "CREATE TABLE runs(run INTEGER PRIMARY KEY, system TEXT NOT NULL, model TEXT NOT NULL,"
     " gpu TEXT NOT NULL, profile TEXT NOT NULL, profile_kind TEXT NOT NULL,"
@@ -22,7 +27,7 @@ static const char after_requests[] =
     " repeat INTEGER, start_ns INTEGER, end_ns INTEGER, gpu_ns INTEGER, host_ns INTEGER,"
     " requests INTEGER, prefill INTEGER, refresh INTEGER, reuse INTEGER, commits INTEGER,"
     " tokens INTEGER, symbols BLOB, kv_used_bytes INTEGER, running INTEGER, waiting INTEGER,"
-    " members INTEGER, positions BLOB, outcomes BLOB, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
+    " members INTEGER, positions BLOB, outcomes BLOB, PRIMARY KEY(run, idx)) WITHOUT ROWID;" SWAPS
     "CREATE TABLE events(run INTEGER NOT NULL, number INTEGER NOT NULL, time_ns INTEGER,"
     " request INTEGER, kind INTEGER, replica INTEGER, detail INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -48,11 +53,14 @@ static const char *const changes[] = {
           " THEN json_extract(summary,'$.incomplete') END;",
     /* Then what a step decided stayed so. */
     [7] = "ALTER TABLE steps ADD COLUMN outcomes BLOB;",
+    /* Then nothing was swapped out. */
+    [9] = SWAPS,
 };
 enum {
     N_CHANGES = sizeof changes / sizeof changes[0],
     STEPS_HAVE_POSITIONS = 4,
-    STEPS_HAVE_OUTCOMES = 8
+    STEPS_HAVE_OUTCOMES = 8,
+    STEPS_HAVE_SWAPS = 10
 };
 
 int64_t schema_version(void) {
@@ -114,6 +122,11 @@ char *schema_views(int64_t version) {
     if (version < STEPS_HAVE_OUTCOMES) {
         fprintf(out, "CREATE TEMP VIEW steps AS SELECT *%s, NULL AS outcomes FROM main.steps;",
                 version < STEPS_HAVE_POSITIONS ? ", NULL AS positions" : "");
+    }
+    if (version < STEPS_HAVE_SWAPS) {
+        fprintf(out, "CREATE TEMP VIEW swaps AS SELECT 0 AS run, 0 AS idx, 0 AS out_requests, 0 AS "
+                     "in_requests, 0 AS out_bytes, 0 AS in_bytes, 0 AS stall_ns, 0 AS "
+                     "host_used_bytes WHERE 0;");
     }
     if (version < schema_version()) {
         fprintf(out, "CREATE TEMP VIEW requests AS SELECT *");

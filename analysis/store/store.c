@@ -329,6 +329,7 @@ void store_close(struct store *store) {
     sqlite3_finalize(store->put_members);
     sqlite3_finalize(store->put_step);
     sqlite3_finalize(store->put_event);
+    sqlite3_finalize(store->put_swap);
     sqlite3_finalize(store->drop_arrival);
     for (uint32_t i = 0; i < store->n_last; i++) {
         free(store->last[i].batch.data);

@@ -19,6 +19,7 @@ static const struct {
      "number"},
     {"members", "number,batch", "number"},
     {"steps", "tokens,members,symbols,positions,outcomes" STEP_COLUMNS(COLUMN_NAME), "idx"},
+    {"swaps", "idx" SWAP_COLUMNS(COLUMN_NAME), "idx"},
     {"events", "number" EVENT_COLUMNS(COLUMN_NAME), "number"},
 };
 
@@ -170,7 +171,7 @@ static int begins_alike(struct store *a, int64_t run_a, struct store *b, int64_t
 }
 
 static int drop_run(struct store *to, int64_t run, struct err *err) {
-    static const char *const names[] = {"requests", "members", "steps", "events", "runs"};
+    static const char *const names[] = {"requests", "members", "steps", "swaps", "events", "runs"};
     int failed = 0;
     for (size_t i = 0; failed == 0 && i < sizeof names / sizeof names[0]; i++) {
         char sql[80];

@@ -29,7 +29,7 @@ struct store {
     bool was_locked;    /* the last failure was a lock of another program */
     bool has_told_doubles;
     bool is_damaged; /* the file's structure; it is only read */
-    sqlite3_stmt *put_request, *put_members, *put_step, *put_event, *drop_arrival;
+    sqlite3_stmt *put_request, *put_members, *put_step, *put_swap, *put_event, *drop_arrival;
     struct last_members *last; /* by replica */
     uint32_t n_last;
     struct bytes scratch, bits;
@@ -55,6 +55,14 @@ struct store {
     X(kv_used_bytes, kv_used_bytes)                                                                \
     X(running, n_running)                                                                          \
     X(waiting, n_waiting)
+/* Of the table `swaps`, after its idx. */
+#define SWAP_COLUMNS(X)                                                                            \
+    X(out_requests, swap.n_out)                                                                    \
+    X(in_requests, swap.n_in)                                                                      \
+    X(out_bytes, swap.out_bytes)                                                                   \
+    X(in_bytes, swap.in_bytes)                                                                     \
+    X(stall_ns, swap.stall_ns)                                                                     \
+    X(host_used_bytes, swap.host_used_bytes)
 #define EVENT_COLUMNS(X)                                                                           \
     X(time_ns, time_ns) X(request, request) X(kind, kind) X(replica, replica) X(detail, detail)
 #define COLUMN_NAME(column, ...) "," #column

@@ -220,6 +220,9 @@ static int64_t column_integer(sqlite3_stmt *stmt, int column) {
     return is_known ? sqlite3_column_int64(stmt, column) : -1;
 }
 
+/* Of what may stand in no row: 0 then. */
+#define COLUMN_LOAD_SWAP(column, member)                                                           \
+    record.member = (__typeof__(record.member))sqlite3_column_int64(stmt, place++);
 #define COLUMN_LOAD(column, member)                                                                \
     record.member = (__typeof__(record.member))column_integer(stmt, place++);
 
@@ -343,16 +346,19 @@ int store_load_steps(struct store *store, int64_t run,
     return store_load_steps_of(store, run, INT64_MIN, INT64_MAX, each, state, err);
 }
 
+#define OF_STEP(column, member) ",s." #column
+
 int store_load_steps_of(struct store *store, int64_t run, int64_t first, int64_t end,
                         int (*each)(void *state, const struct step_record *record, struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     int failed = query_run(
         store, run,
-        "SELECT s.run" STEP_COLUMNS(
-            COLUMN_NAME) ",symbols,batch,positions,outcomes"
-                         " FROM steps s LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
-                         " WHERE s.run=? AND s.idx>=? AND s.idx<? ORDER BY s.idx",
+        "SELECT s.run" STEP_COLUMNS(OF_STEP)
+            SWAP_COLUMNS(COLUMN_NAME) ",symbols,batch,positions,outcomes FROM steps s"
+                                      " LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
+                                      " LEFT JOIN swaps w ON w.run=s.run AND w.idx=s.idx"
+                                      " WHERE s.run=? AND s.idx>=? AND s.idx<? ORDER BY s.idx",
         &stmt, err);
     if (failed != 0) {
         return failed;
@@ -366,6 +372,7 @@ int store_load_steps_of(struct store *store, int64_t run, int64_t first, int64_t
         struct step_record record = {.sym = sym};
         int place = 1;
         STEP_COLUMNS(COLUMN_LOAD)
+        SWAP_COLUMNS(COLUMN_LOAD_SWAP)
         failed = get_symbols(stmt, place, sym)
                      ? get_members(store, run, stmt, place + 1, &batch, &record, err)
                      : damaged(store, run, "a step's symbols do not decode", err);

@@ -182,10 +182,17 @@ static void record_positions(struct store *store, const struct step_record *r, i
     }
 }
 
+static int record_swap(struct store *store, const struct step_record *r, struct err *err) {
+    const int64_t values[] = {store->open.run, (int64_t)r->index, SWAP_COLUMNS(COLUMN_VALUE)};
+    bind_all(store->put_swap, values, sizeof values / sizeof values[0]);
+    return put_row(store, store->put_swap, err);
+}
+
 static int record_step(void *state, const struct step_record *r, struct err *err) {
     struct store *store = state;
     int64_t members;
     int failed = record_members(store, r, &members, err);
+    failed = failed == 0 && swap_is_any(&r->swap) ? record_swap(store, r, err) : failed;
     if (failed != 0) {
         return failed;
     }
@@ -259,6 +266,8 @@ static int prepare_recording(struct store *store, struct err *err) {
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions,outcomes) "
                                             "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&store->put_swap,
+         "INSERT INTO swaps(run,idx" SWAP_COLUMNS(COLUMN_NAME) ") VALUES(?,?,?,?,?,?,?,?)"},
         {&store->drop_arrival, "DELETE FROM requests WHERE run=? AND number=?"},
         {&store->put_event,
          "INSERT INTO events(run,number" EVENT_COLUMNS(COLUMN_NAME) ") VALUES(?,?,?,?,?,?,?)"},

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
@@ -27,6 +28,11 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->by_slot = mem_reserved(n_slots, sizeof *sessions->by_slot);
     stores_open(&sessions->canvases, limits->canvas_tokens, n_slots);
     stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots);
+    stores_open(&sessions->swapped, system->settings.swap_host_bytes, n_slots);
+    if (system->settings.swap_host_bytes > 0 &&
+        forward_open_host(forward, system->settings.swap_host_bytes, &sessions->host, err) != 0) {
+        return err_status(err);
+    }
     if (sessions_are_exact(sessions)) {
         const struct budget *budget = &system->budget;
         pages_open(&sessions->pages, (int32_t)(budget->pool_bytes / budget->unit_bytes), n_slots,
@@ -46,6 +52,12 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
 void sessions_close(struct sessions *sessions) {
     stores_close(&sessions->canvases);
     stores_close(&sessions->stores);
+    stores_close(&sessions->swapped);
+    if (sessions->host != NULL) {
+        struct err ignored = {0};
+        (void)sessions_settle(sessions, &ignored);
+        forward_close_host(sessions->forward, sessions->host);
+    }
     pages_close(&sessions->pages);
     mem_released(sessions->by_slot);
     free(sessions->tokens);
@@ -87,6 +99,9 @@ static int push_stores(struct sessions *sessions, struct err *err) {
 
 /* From the lowest row that is kept on; the pool may end a little above the last place. */
 static int hold_stores(struct sessions *sessions, struct err *err) {
+    if (sessions_settle(sessions, err) != 0) {
+        return err_status(err);
+    }
     int64_t lowest = stores_lowest(&sessions->stores);
     return forward_hold(sessions->forward,
                         lowest < sessions->stores.size ? lowest : sessions->limits.pool_bytes, err);
@@ -127,12 +142,97 @@ int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request
                            sessions->pages.n_free);
 }
 
+/* ---- the host's memory ---- */
+
+int sessions_settle(struct sessions *sessions, struct err *err) {
+    const bool waits = sessions->is_copying;
+    sessions->is_copying = false;
+    return waits ? forward_swap_wait(sessions->forward, err) : 0;
+}
+
+/* Where `bytes` go in the host's memory; those that lie there are pushed together where there is no
+ * gap. */
+static int take_host(struct sessions *sessions, uint32_t slot, int64_t bytes, struct err *err) {
+    struct session *session = &sessions->by_slot[slot];
+    struct store_move move;
+    session->host = stores_take(&sessions->swapped, slot, bytes, 0);
+    if (session->host < 0 && sessions_settle(sessions, err) != 0) {
+        return err_status(err);
+    }
+    if (session->host < 0) {
+        while (stores_push(&sessions->swapped, &move)) {
+            memmove(sessions->host + move.to, sessions->host + move.from, (size_t)move.size);
+            sessions->by_slot[move.owner].host = move.to;
+        }
+        session->host = stores_take(&sessions->swapped, slot, bytes, 0);
+    }
+    session->host_bytes = session->host >= 0 ? bytes : 0;
+    return session->host >= 0 ? 0
+                              : err_world(err,
+                                          "the host's memory is full: %" PRId64
+                                          " bytes wanted, %" PRId64 " left of swap.host_bytes",
+                                          bytes, sessions->swapped.size - sessions->swapped.used);
+}
+
+static int copy_rows(struct sessions *sessions, uint32_t slot, bool is_out, struct err *err) {
+    const struct session *session = &sessions->by_slot[slot];
+    struct row_copy copy = {.host = sessions->host + session->host, .is_out = is_out};
+    int status = 0;
+    sessions->is_copying = true;
+    if (!sessions_are_exact(sessions)) {
+        copy.first = session->store_bytes;
+        copy.bytes = session->host_bytes;
+        return forward_swap(sessions->forward, &copy, err);
+    }
+    const int64_t page_bytes = forward_page_bytes(sessions->forward);
+    const int32_t *pages = pages_of(&sessions->pages, slot);
+    ASSERT(page_bytes == sessions->system->budget.unit_bytes);
+    for (int64_t i = 0; status == 0 && i < session->host_bytes / page_bytes; i++) {
+        copy.first = pages[i];
+        status = forward_swap(sessions->forward, &copy, err);
+        copy.host += page_bytes;
+    }
+    return status;
+}
+
+int sessions_swap_out(struct sessions *sessions, uint32_t slot, const struct request *request,
+                      struct err *err) {
+    const int64_t bytes = request->kv_held_bytes;
+    if (bytes == 0) {
+        return 0;
+    }
+    int status = take_host(sessions, slot, bytes, err);
+    return status == 0 ? copy_rows(sessions, slot, true, err) : status;
+}
+
+static void give_host(struct sessions *sessions, uint32_t slot) {
+    if (sessions->by_slot[slot].host_bytes > 0) {
+        stores_give(&sessions->swapped, slot);
+        sessions->by_slot[slot].host_bytes = 0;
+    }
+}
+
+static int bring_back(struct sessions *sessions, uint32_t slot, struct err *err) {
+    int status = sessions->by_slot[slot].host_bytes > 0 ? copy_rows(sessions, slot, false, err) : 0;
+    give_host(sessions, slot);
+    return status;
+}
+
+void sessions_drop(struct sessions *sessions, uint32_t slot) {
+    struct session *session = &sessions->by_slot[slot];
+    give_host(sessions, slot);
+    if (session->has_canvas) {
+        stores_give(&sessions->canvases, slot);
+        session->has_canvas = false;
+    }
+}
+
+/* ---- canvases ---- */
+
 static int take_canvas(struct sessions *sessions, uint32_t slot, const struct request *request,
                        struct err *err) {
     struct session *session = &sessions->by_slot[slot];
-    if (session->has_canvas) { /* of a request that was preempted and never came back */
-        stores_give(&sessions->canvases, slot);
-    }
+    ASSERT(!session->has_canvas);
     session->canvas = stores_take(&sessions->canvases, slot, request->canvas_tokens, 0);
     session->has_canvas = session->canvas >= 0;
     return session->has_canvas
@@ -163,6 +263,7 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
         status = sessions_are_exact(sessions) ? sessions_grow(sessions, slot, request, err)
                                               : take_store(sessions, slot, request->kv_bytes, err);
     }
+    status = status == 0 ? bring_back(sessions, slot, err) : status;
     if (status == 0 && sessions->free_places != NULL) {
         ASSERT(sessions->n_free_places > 0); /* no more requests run than the system says */
         session->place_block = sessions->free_places[--sessions->n_free_places];
@@ -218,9 +319,10 @@ int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *
 
 /* ---- what they hold ---- */
 
-void sessions_audit(struct sessions *sessions, bool interrupted) {
+void sessions_audit(struct sessions *sessions) {
     ASSERT(sessions->stores.n == 0 && sessions->stores.used == 0);
-    ASSERT(interrupted || (sessions->canvases.n == 0 && sessions->canvases.used == 0));
+    ASSERT(sessions->swapped.n == 0 && sessions->swapped.used == 0);
+    ASSERT(sessions->canvases.n == 0 && sessions->canvases.used == 0);
     ASSERT(pages_are_whole(&sessions->pages));
     ASSERT(sessions->free_places == NULL ||
            sessions->n_free_places == sessions->limits.max_requests);

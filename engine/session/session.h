@@ -4,7 +4,7 @@
  * values are exact, all in device memory, and the places of what else outlasts a step; it is opened
  * when the loop admits a request and closed when the request leaves. Of one that is preempted the
  * canvas stays, and with it what was committed; its rows are computed anew when it is admitted
- * again. */
+ * again or, where it was swapped out, copied back from the host's memory. */
 #ifndef UNMASK_ENGINE_SESSION_SESSION_H
 #define UNMASK_ENGINE_SESSION_SESSION_H
 
@@ -21,9 +21,10 @@ struct session {
     uint64_t id;                   /* its own */
     uint32_t prompt_tokens, output_tokens;
     bool has_canvas;
-    int64_t canvas;       /* first token among the canvases */
-    int64_t store_bytes;  /* where in the pool its rows lie; -1: it has none */
-    uint32_t place_block; /* its places begin at this many blocks of them */
+    int64_t canvas;           /* first token among the canvases */
+    int64_t store_bytes;      /* where in the pool its rows lie; -1: it has none */
+    uint32_t place_block;     /* its places begin at this many blocks of them */
+    int64_t host, host_bytes; /* where in the host's memory its rows lie; 0: none do */
 };
 
 /* Stores start at a multiple of this many elements: kernels read 16 bytes at a time. */
@@ -37,6 +38,9 @@ struct sessions {
     struct session *by_slot;        /* [n_slots] */
     struct stores canvases, stores; /* in tokens; in bytes */
     struct pages pages;             /* instead of stores, where the cache is exact */
+    struct stores swapped;          /* in bytes of `host`; empty where nothing is swapped */
+    unsigned char *host;
+    bool is_copying; /* copies of rows may be under way */
     /* Free blocks of places, [max_requests]: a place for every position of a block, for state other
      * than keys and values that outlasts a step. That is a list of credit, where the decoder gives
      * any, and the embedding that iteration smoothing expects (both dInfer's). NULL where the
@@ -56,6 +60,16 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
                    const int32_t *prompt, struct err *err);
 void sessions_release(struct sessions *sessions, uint32_t slot);
 
+/* What a running request holds is copied to the host's memory, before it is released: admitted
+ * again it is copied back. ERR_WORLD when the host's memory is full. sessions_settle: until all
+ * copies are done, before a step and before pages of the pool are mapped elsewhere. */
+int sessions_swap_out(struct sessions *sessions, uint32_t slot, const struct request *request,
+                      struct err *err);
+int sessions_settle(struct sessions *sessions, struct err *err);
+
+/* A request that was preempted will not be admitted again. */
+void sessions_drop(struct sessions *sessions, uint32_t slot);
+
 /* The request holds more memory than before (exact caches). */
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
                   struct err *err);
@@ -72,9 +86,8 @@ int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *
 /* The tokens at the output positions: [output_tokens]. */
 int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err);
 
-/* At the end of a run, with no request left: checks that nothing is allocated. In an interrupted
- * one requests that were preempted leave their canvases. */
-void sessions_audit(struct sessions *sessions, bool interrupted);
+/* At the end of a run, with no request left: checks that nothing is allocated. */
+void sessions_audit(struct sessions *sessions);
 
 /* Bytes of cached rows in the pool now, and the most at once so far. */
 int64_t sessions_pool_bytes(const struct sessions *sessions);

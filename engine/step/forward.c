@@ -220,6 +220,63 @@ int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_b
     return forward_on_all_ranks(forward, move_store, &arguments, err);
 }
 
+/* ---- the host's memory ---- */
+
+int forward_open_host(struct forward *forward, int64_t bytes, unsigned char **out,
+                      struct err *err) {
+    void *memory = NULL;
+    char size[32];
+    const int status =
+        forward->device->table->allocate_host(forward->device->device, bytes, &memory);
+    *out = memory;
+    return status == DEVICE_OK
+               ? 0
+               : err_world(err, "no %s of the host's memory for swapping (swap.host_bytes): %s",
+                           num_format_bytes(size, sizeof size, (double)bytes),
+                           forward->device->table->trouble(forward->device->device));
+}
+
+void forward_close_host(struct forward *forward, unsigned char *host) {
+    forward->device->table->release_host(forward->device->device, host);
+}
+
+/* Of one layer's keys, or values. */
+static int64_t piece_bytes(const struct packed *packed) {
+    return (int64_t)packed->limits.page_rows * packed->model->kv_heads * packed->model->head_dim *
+           packed->element_bytes;
+}
+
+static int64_t n_planes(const struct forward *forward) {
+    return 2 * (int64_t)forward->packed.model->layers;
+}
+
+int64_t forward_page_bytes(const struct forward *forward) {
+    return n_planes(forward) * piece_bytes(&forward->packed);
+}
+
+int forward_swap(struct forward *forward, const struct row_copy *copy, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    const struct packed *packed = &forward->packed;
+    const bool is_page = copy->bytes == 0;
+    const int64_t bytes = is_page ? piece_bytes(packed) : copy->bytes;
+    const int64_t pitch = is_page ? packed_plane_elements(packed) * packed->element_bytes : bytes;
+    unsigned char *rows = forward->room.pool + (is_page ? copy->first * bytes : copy->first);
+    ASSERT(forward->ranks == NULL && copy->first >= 0);
+    ASSERT(is_page ? copy->first < packed->pool_pages
+                   : copy->first + bytes <= forward->limits.pool_bytes);
+    const int64_t n = is_page ? n_planes(forward) : 1;
+    const int status = copy->is_out ? table->swap_out(device, copy->host, rows, bytes, pitch, n)
+                                    : table->swap_in(device, rows, copy->host, bytes, pitch, n);
+    return forward_device_err(
+        forward, status, copy->is_out ? "swapping a request out" : "bringing a request back", err);
+}
+
+int forward_swap_wait(struct forward *forward, struct err *err) {
+    const int status = forward->device->table->swap_wait(forward->device->device);
+    return forward_device_err(forward, status, "swapping requests", err);
+}
+
 /* ---- facts ---- */
 
 unsigned char *forward_workspace(struct forward *forward) {

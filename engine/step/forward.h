@@ -61,6 +61,22 @@ int forward_clear_places(struct forward *forward, int64_t first, int64_t n, stru
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
                        struct err *err);
 
+/* Host memory that copies of cached rows reach; ERR_WORLD where there is not so much. */
+int forward_open_host(struct forward *forward, int64_t bytes, unsigned char **out, struct err *err);
+void forward_close_host(struct forward *forward, unsigned char *host);
+
+/* Cached rows to the host's memory, or back from there: `bytes` of a store, or a page (of all
+ * layers, forward_page_bytes). Between what is issued before and after; one rank alone.
+ * forward_swap_wait: until all such copies are done. */
+struct row_copy {
+    unsigned char *host;
+    int64_t first, bytes; /* of the pool; bytes 0: page number `first` */
+    bool is_out;
+};
+int forward_swap(struct forward *forward, const struct row_copy *copy, struct err *err);
+int forward_swap_wait(struct forward *forward, struct err *err);
+int64_t forward_page_bytes(const struct forward *forward);
+
 /* Rows are kept in the pool from this byte to its end; at the pool's size, none are. To be said
  * before anything is written or moved there: what lies below may lose its memory. ERR_WORLD when
  * memory is mapped and does not suffice. */

@@ -454,6 +454,66 @@ static void print_time(const struct system *system, const struct step_price *pri
            price->wall_ns * 1e-6, how_joined(system, price));
 }
 
+/* ---- swapping ---- */
+
+/* What the step's requests hold, each of the same kind alike; 0: the system swaps nothing. */
+static int64_t swapped_bytes(const struct system *system, const struct asked_step *step) {
+    int64_t bytes = 0;
+    for (int k = 0; k < 2 && system->settings.swap_host_bytes > 0; k++) {
+        const struct step_kind *kind = &step->kinds[k];
+        if (kind->n_requests > 0 && kind->n_path > 0) {
+            const struct request *request = &kind->path[kind->n_path - 1];
+            const bool grows = request->span.exact && system->scheduler->grows;
+            const uint32_t rows =
+                grows ? request->rows.held
+                      : cache_most_held(system->cache, system->cache_state, request);
+            bytes += kind->n_requests * budget_request_bytes(&system->budget, rows);
+        }
+    }
+    return bytes;
+}
+
+static json_t *swap_json(const struct system *system, const struct asked_step *step) {
+    const int64_t bytes = swapped_bytes(system, step);
+    return bytes == 0
+               ? NULL
+               : json_pack("{s:I, s:f, s:s?}", "bytes", (json_int_t)bytes, "copy_ms",
+                           gpu_copy_ns(system->gpu, bytes) * 1e-6, "link", system->gpu->host_link);
+}
+
+static void print_swap(const struct system *system, const struct asked_step *step) {
+    const int64_t bytes = swapped_bytes(system, step);
+    char size[32];
+    if (bytes > 0) {
+        printf("swapping     the requests hold %s: %.3f ms out to the host's memory and as much "
+               "back, over %s at %.3g GB/s (data sheet)\n",
+               num_format_bytes(size, sizeof size, (double)bytes),
+               gpu_copy_ns(system->gpu, bytes) * 1e-6,
+               system->gpu->host_link != NULL ? system->gpu->host_link : "its link",
+               system->gpu->host_bandwidth * 1e-9);
+    }
+}
+
+/* The text under the table. */
+static void print_rest(const struct system *system, const struct asked_step *step,
+                       const struct step_price *price, const struct settled *settled,
+                       const struct price_shares *shares, const struct measured_step *measured) {
+    print_time(system, price);
+    if (settled != NULL) {
+        print_settled(settled);
+    }
+    summary_print_price_shares(shares, stdout);
+    print_experts(system, step, measured);
+    if (measured != NULL) {
+        print_measured(measured, price);
+    }
+    print_swap(system, step);
+    for (uint32_t i = 0; i < system->n_calibrated; i++) {
+        printf("calibrated   %s = %.6g (%s)\n", system->calibrated[i].name,
+               system->calibrated[i].value, system->calibrated[i].fitted_to);
+    }
+}
+
 static int print(const struct options *options, const struct system *system,
                  const struct asked_step *step, struct err *err) {
     struct step_price price;
@@ -474,7 +534,7 @@ static int print(const struct options *options, const struct system *system,
     if (options_has(options, "json")) {
         status = cmd_print_json(
             json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, "
-                      "s:o*, s:o*, s:o*, s:o}",
+                      "s:o*, s:o*, s:o*, s:o*, s:o}",
                       "system", system->name, "model", system->model->name, "gpu",
                       system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
                       system->runtime_name, "host", host_json(system), "step", step->text, "tokens",
@@ -485,25 +545,13 @@ static int print(const struct options *options, const struct system *system,
                       measured != NULL ? measured_json(measured) : NULL, "experts_hit",
                       experts_json(system, step, measured), "settled",
                       settles ? settled_json(&settled) : NULL, "why",
-                      why != NULL ? why_json(system, step, &price, why) : NULL, "warnings",
-                      caution_json(&warnings)),
+                      why != NULL ? why_json(system, step, &price, why) : NULL, "swap",
+                      swap_json(system, step), "warnings", caution_json(&warnings)),
             err);
     } else {
         print_head(system, step);
         table_print(table, stdout);
-        print_time(system, &price);
-        if (settles) {
-            print_settled(&settled);
-        }
-        summary_print_price_shares(&shares, stdout);
-        print_experts(system, step, measured);
-        if (measured != NULL) {
-            print_measured(measured, &price);
-        }
-        for (uint32_t i = 0; i < system->n_calibrated; i++) {
-            printf("calibrated   %s = %.6g (%s)\n", system->calibrated[i].name,
-                   system->calibrated[i].value, system->calibrated[i].fitted_to);
-        }
+        print_rest(system, step, &price, settles ? &settled : NULL, &shares, measured);
         if (why != NULL) {
             why_print(system, step, &price, why);
         }

@@ -51,7 +51,7 @@ suites() {
             LD_LIBRARY_PATH=$nccl:$LD_LIBRARY_PATH suite "$name-nccl" "$test" "$library" 2 nccl
             ;;
         test_engine) suite "$name" "$test" "$library" ;;
-        test_long) suite "$name" "$test" cuda "$library" ;;
+        test_long | test_swap) suite "$name" "$test" cuda "$library" ;;
         *) suite "$name" "$test" ;;
         esac
     done

@@ -56,6 +56,7 @@ static int play(struct executor_sim *pricer, const struct metered_flight *flight
     played.repeat = steps;
     played.unrolled = unrolled;
     played.stop_ns = INT64_MAX;
+    played.swap = (struct swap){0}; /* what its copies took is among what was idle */
     return executor_sim_play(pricer, &played, idle_ns, priced, err);
 }
 
@@ -219,6 +220,19 @@ static int grow(void *state, uint32_t replica, uint32_t slot, const struct reque
     return device.grow != NULL ? device.grow(device.state, replica, slot, request, err) : 0;
 }
 
+static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    struct err *err) {
+    struct executor device = holder(state);
+    return device.swap_out != NULL ? device.swap_out(device.state, replica, slot, request, err) : 0;
+}
+
+static void drop(void *state, uint32_t replica, uint32_t slot) {
+    struct executor device = holder(state);
+    if (device.drop != NULL) {
+        device.drop(device.state, replica, slot);
+    }
+}
+
 static void release(void *state, uint32_t replica, uint32_t slot) {
     struct executor device = holder(state);
     if (device.release != NULL) {
@@ -292,6 +306,8 @@ struct executor meter_interface(struct meter *meter) {
         .admit = admit,
         .grow = grow,
         .release = release,
+        .swap_out = swap_out,
+        .drop = drop,
         .find_end = request->inner.find_end != NULL ? find_end : NULL,
         .submit = submit,
         .wait = wait_next,

@@ -46,7 +46,8 @@ static bool is_sound_request(const struct request_record *r) {
 static bool is_sound_step(const struct step_record *r) {
     return r->repeat >= 1 && r->n >= 1 && r->start_ns >= 0 && r->end_ns >= r->start_ns &&
            r->end_ns <= FIELD_MAX_NS && r->gpu_ns >= 0 && r->gpu_ns <= FIELD_MAX_NS &&
-           r->host_ns >= 0 && r->host_ns <= FIELD_MAX_NS;
+           r->host_ns >= 0 && r->host_ns <= FIELD_MAX_NS && r->swap.stall_ns >= 0 &&
+           r->swap.stall_ns <= r->start_ns;
 }
 
 static int on_request(void *state, const struct request_record *record, struct err *err) {
@@ -348,6 +349,7 @@ static int on_step(void *state, const struct step_record *record, struct err *er
         .end_ns = record->end_ns,
         .gpu_ns = record->gpu_ns,
         .host_ns = record->host_ns,
+        .swap = record->swap,
         .request_ids = mem_copied(record->request_ids, record->n * sizeof *record->request_ids),
         .commits = mem_copied(record->commit_tokens, record->n * sizeof *record->commit_tokens)};
     *(reader->first != NULL ? &reader->last->next : &reader->first) = step;

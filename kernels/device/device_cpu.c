@@ -284,6 +284,24 @@ static int cpu_copy(struct device *device, void *to, const void *from, int64_t b
     return DEVICE_OK;
 }
 
+static int cpu_swap_out(struct device *device, void *host, const void *memory, int64_t bytes,
+                        int64_t pitch, int64_t n) {
+    (void)device;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy((char *)host + i * bytes, (const char *)memory + i * pitch, (size_t)bytes);
+    }
+    return DEVICE_OK;
+}
+
+static int cpu_swap_in(struct device *device, void *memory, const void *host, int64_t bytes,
+                       int64_t pitch, int64_t n) {
+    (void)device;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy((char *)memory + i * pitch, (const char *)host + i * bytes, (size_t)bytes);
+    }
+    return DEVICE_OK;
+}
+
 static int cpu_clear(struct device *device, void *to, int64_t bytes) {
     (void)device;
     memset(to, 0, (size_t)bytes);
@@ -550,6 +568,9 @@ const struct device_table device_cpu = {
     .copy = cpu_copy,
     .clear = cpu_clear,
     .finish = cpu_finish,
+    .swap_out = cpu_swap_out,
+    .swap_in = cpu_swap_in,
+    .swap_wait = cpu_finish,
     .event_open = cpu_event_open,
     .event_close = cpu_event_close,
     .event_record = cpu_event_record,

@@ -190,6 +190,7 @@ static void cuda_close(struct device *device) {
     if (device->stream) {
         cudaStreamSynchronize(device->stream);
     }
+    device_swaps_close(device);
     while (device->held) {
         struct held *held = device->held;
         device->held = held->next;
@@ -441,6 +442,9 @@ extern "C" const struct device_table unmask_device_cuda = {
     .copy = device_copy,
     .clear = device_clear,
     .finish = device_finish,
+    .swap_out = device_swap_out,
+    .swap_in = device_swap_in,
+    .swap_wait = device_swap_wait,
     .event_open = device_event_open,
     .event_close = device_event_close,
     .event_record = device_event_record,

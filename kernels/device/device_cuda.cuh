@@ -18,7 +18,8 @@ struct rank;    /* its part in what ranks do together */
  * its share of the allocated bytes; all else is device_cuda.cu's. */
 struct device {
     int index; /* among the CUDA devices this process sees */
-    cudaStream_t stream;
+    cudaStream_t stream, swaps;             /* that of swaps is opened with the first of them */
+    cudaEvent_t swap_begins, swap_ends;
     struct held *held;
     struct nvml *nvml;
     struct head *head;
@@ -82,6 +83,12 @@ int device_download(struct device *device, void *to, const void *from, int64_t b
 int device_copy(struct device *device, void *to, const void *from, int64_t bytes);
 int device_clear(struct device *device, void *to, int64_t bytes);
 int device_finish(struct device *device);
+int device_swap_out(struct device *device, void *host, const void *memory, int64_t bytes,
+                    int64_t pitch, int64_t n);
+int device_swap_in(struct device *device, void *memory, const void *host, int64_t bytes,
+                   int64_t pitch, int64_t n);
+int device_swap_wait(struct device *device);
+void device_swaps_close(struct device *device);
 int device_event_open(struct device *device, struct device_event **out);
 void device_event_close(struct device *device, struct device_event *event);
 int device_event_record(struct device *device, struct device_event *event);

@@ -68,6 +68,111 @@ int device_clear(struct device *device, void *to, int64_t bytes) {
                          "cudaMemsetAsync");
 }
 
+/* ---- swaps ---- */
+
+static int swaps_open(struct device *device) {
+    if (device->swap_ends) {
+        return DEVICE_OK;
+    }
+    int status = DEVICE_OK;
+    if (!device->swaps) {
+        status = device_status(device,
+                               cudaStreamCreateWithFlags(&device->swaps, cudaStreamNonBlocking),
+                               "cudaStreamCreate for swaps");
+    }
+    cudaEvent_t *const events[] = {&device->swap_begins, &device->swap_ends};
+    for (int i = 0; status == DEVICE_OK && i < 2; i++) {
+        status = *events[i] ? DEVICE_OK
+                            : device_status(device,
+                                            cudaEventCreateWithFlags(events[i],
+                                                                     cudaEventDisableTiming),
+                                            "cudaEventCreate for swaps");
+    }
+    return status;
+}
+
+void device_swaps_close(struct device *device) {
+    if (device->swaps) {
+        cudaStreamSynchronize(device->swaps);
+        cudaStreamDestroy(device->swaps);
+    }
+    if (device->swap_begins) {
+        cudaEventDestroy(device->swap_begins);
+    }
+    if (device->swap_ends) {
+        cudaEventDestroy(device->swap_ends);
+    }
+}
+
+/* Pieces further apart than CUDA's pitches reach go one by one. */
+static cudaError_t copy_pieces(struct device *device, char *to, int64_t to_pitch, const char *from,
+                               int64_t from_pitch, int64_t bytes, int64_t n,
+                               enum cudaMemcpyKind kind) {
+    if (n > 1 && to_pitch <= INT32_MAX && from_pitch <= INT32_MAX) {
+        return cudaMemcpy2DAsync(to, (size_t)to_pitch, from, (size_t)from_pitch, (size_t)bytes,
+                                 (size_t)n, kind, device->swaps);
+    }
+    cudaError_t status = cudaSuccess;
+    for (int64_t i = 0; status == cudaSuccess && i < n; i++) {
+        status = cudaMemcpyAsync(to + i * to_pitch, from + i * from_pitch, (size_t)bytes, kind,
+                                 device->swaps);
+    }
+    return status;
+}
+
+/* The stream of swaps waits for the other, and the other for it. */
+static int swap(struct device *device, void *to, int64_t to_pitch, const void *from,
+                int64_t from_pitch, int64_t bytes, int64_t n, enum cudaMemcpyKind kind) {
+    if (capturing(device, "swap")) {
+        return DEVICE_REFUSED;
+    }
+    int status = swaps_open(device);
+    if (status != DEVICE_OK || bytes <= 0 || n <= 0) {
+        return status;
+    }
+    status = device_status(device, cudaEventRecord(device->swap_begins, device->stream),
+                           "cudaEventRecord before a swap");
+    if (status == DEVICE_OK) {
+        status = device_status(device, cudaStreamWaitEvent(device->swaps, device->swap_begins, 0),
+                               "cudaStreamWaitEvent before a swap");
+    }
+    if (status == DEVICE_OK) {
+        status = device_status(
+            device,
+            copy_pieces(device, static_cast<char *>(to), to_pitch, static_cast<const char *>(from),
+                        from_pitch, bytes, n, kind),
+            kind == cudaMemcpyHostToDevice ? "swapping in" : "swapping out");
+    }
+    if (status == DEVICE_OK) {
+        status = device_status(device, cudaEventRecord(device->swap_ends, device->swaps),
+                               "cudaEventRecord after a swap");
+    }
+    if (status == DEVICE_OK) {
+        status = device_status(device, cudaStreamWaitEvent(device->stream, device->swap_ends, 0),
+                               "cudaStreamWaitEvent after a swap");
+    }
+    return status;
+}
+
+int device_swap_out(struct device *device, void *host, const void *memory, int64_t bytes,
+                    int64_t pitch, int64_t n) {
+    return swap(device, host, bytes, memory, pitch, bytes, n, cudaMemcpyDeviceToHost);
+}
+
+int device_swap_in(struct device *device, void *memory, const void *host, int64_t bytes,
+                   int64_t pitch, int64_t n) {
+    return swap(device, memory, pitch, host, bytes, bytes, n, cudaMemcpyHostToDevice);
+}
+
+int device_swap_wait(struct device *device) {
+    if (capturing(device, "swap_wait")) {
+        return DEVICE_REFUSED;
+    }
+    return !device->swap_ends ? DEVICE_OK
+                              : device_status(device, cudaEventSynchronize(device->swap_ends),
+                                              "cudaEventSynchronize after a swap");
+}
+
 /* ---- events ---- */
 
 static cudaEvent_t event_of(struct device_event *event) {

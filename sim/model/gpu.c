@@ -35,6 +35,9 @@ const struct param gpu_params[] = {
     PEAK(best_bandwidth, "reached by copies or weight streams"),
     PEAK(l2_bandwidth, "bytes/s between the L2 cache and the multiprocessors, estimate"),
     PEAK(link_bandwidth, "bytes/s out of one GPU, data sheet"),
+    OPTIONAL(host_bandwidth,
+             "bytes/s between its memory and the host's, in one direction, data sheet (0: not "
+             "known, and nothing is swapped)"),
     PARAM("link_peers", PARAM_BOOL, struct gpu, link_peers, "1", "on", 0, 1,
           "GPUs reach each other's memory over PCIe (off: through the host's, as GeForce cards) "
           "[link_kind = PCIe]"),
@@ -46,6 +49,7 @@ static const struct catalogue_text texts[] = {
     {"source", offsetof(struct gpu, source), false},
     {"device", offsetof(struct gpu, device), true},
     {"link", offsetof(struct gpu, link), false},
+    {"host_link", offsetof(struct gpu, host_link), true},
     {"profile", offsetof(struct gpu, profile), true},
     {"donor", offsetof(struct gpu, donor), true},
     {"donor_of_passes", offsetof(struct gpu, donor_of_passes), true},

@@ -26,6 +26,8 @@ struct gpu {
     double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *link;       /* between the GPUs of one host */
     double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
+    const char *host_link;  /* to the host's memory, or NULL */
+    double host_bandwidth;  /* bytes/s over it, in one direction, data sheet; 0: not known */
     bool link_peers;        /* GPUs reach each other's memory; else through the host's */
     const char *profile; /* file name in its own file's folder or under kernels/profiles, or NULL */
     const char *donor;   /* the GPU whose profile is transferred here when it has none */
@@ -58,6 +60,11 @@ static inline double gpu_best_fp8_flops(const struct gpu *gpu) {
 static inline double gpu_roof_fp8_flops(const struct gpu *gpu) {
     const double best = gpu_best_fp8_flops(gpu);
     return best > gpu->peak_fp8_flops ? best : gpu->peak_fp8_flops;
+}
+
+/* What a copy between its memory and the host's takes, in either direction. */
+static inline double gpu_copy_ns(const struct gpu *gpu, int64_t bytes) {
+    return bytes > 0 ? (double)bytes / gpu->host_bandwidth * 1e9 : 0;
 }
 
 /* The GPU of that name, whether its file's, as `list gpus` has it, or its driver's ("NVIDIA L40S"),

@@ -13,7 +13,7 @@ enum request_state {
     REQUEST_QUEUED,    /* arrived, holds nothing */
     REQUEST_RUNNING,   /* holds KV memory */
     REQUEST_DONE,      /* every position committed, or text that ended where the system stops */
-    REQUEST_PREEMPTED, /* gave its memory back, waits again */
+    REQUEST_PREEMPTED, /* gave its memory back, waits again: to be computed anew, or swapped out */
     REQUEST_REJECTED,  /* will never run; the reason is recorded */
 };
 enum { REQUEST_STATE_COUNT = REQUEST_REJECTED + 1 };
@@ -81,6 +81,8 @@ struct request {
     uint32_t kv_rows;       /* rows per layer for its next step, by the cache policy's word */
     int64_t kv_bytes;       /* the same in bytes, rounded up to pages or a slab */
     int64_t kv_held_bytes;  /* held now; 0 while it waits */
+    int64_t host_bytes; /* of it in the host's memory, while it waits after it was swapped out; 0:
+                           nothing is */
 
     /* Fixed on arrival. */
     uint64_t id;

@@ -33,6 +33,7 @@ void audit_run(struct lifecycle *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         const struct replica *replica = &life->replicas[i];
         ASSERT(replica->kv_used_bytes == 0 && replica->outstanding_tokens == 0);
+        ASSERT(replica->host_used_bytes == 0);
         sharing_audit(life, replica);
         /* An interrupted run may leave sums, and its last batch in flight. */
         if (!result->interrupted) {

@@ -79,7 +79,7 @@ int carry_out(struct lifecycle *life, struct replica *replica, struct batch *bat
               struct err *err) {
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
-        status = lifecycle_preempt(life, replica, batch->preempted[i], err);
+        status = lifecycle_preempt(life, replica, batch->preempted[i], batch->swaps[i] != 0, err);
     }
     status = status != 0 ? status : hold_listed(life, replica, batch, err);
     uint32_t n_listed = batch->all_running ? replica->n_running : batch->n - batch->n_admitted;

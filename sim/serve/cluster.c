@@ -194,6 +194,13 @@ int cluster_check_move(struct lifecycle *life, const struct route_move *move, st
                       : waits                           ? "waits there already"
                                                         : "has left");
     }
+    if (tracked->is_swapped) {
+        return refuse(life, err,
+                      "move names request %" PRIu64
+                      ", which lies in the host's memory of its replica: what is swapped out is "
+                      "brought back where it was (host_bytes is 0 of all others)",
+                      request->id);
+    }
     for (uint32_t i = 0; i < life->n_held; i++) {
         if (life->held[i] == move->slot) {
             return refuse(life, err,

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/serve/record.h"
 #include "sim/serve/step.h"
 
 struct submission {
@@ -20,6 +21,9 @@ struct submission {
     /* The scheduler was not asked: the step before goes on with the same batch, and its visit of
      * the host was paid for. */
     bool follows;
+    /* What is copied to and from the host's memory ahead of the first step; stall_ns is the
+     * executor's to say. */
+    struct swap swap;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
     struct planned_step step;
@@ -48,6 +52,7 @@ struct completion {
     uint32_t steps;          /* steps actually run, 1..repeat */
     int64_t start_ns;        /* of the first of them */
     int64_t gpu_ns, host_ns; /* of one step; 0 when unknown */
+    int64_t stall_ns;        /* that copies put the first of them off by */
     double joules;           /* that its cards drew for all of them; 0 when unknown */
     struct decided decided;
 };
@@ -65,12 +70,18 @@ struct executor {
     bool assumes_prefixes;  /* all that requests share is taken to be computed, and no one's memory:
                                what any order of theirs may find, for bounds */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
-     * any: one that is preempted then is admitted again with what it committed. All may be NULL. */
+     * any: one that is preempted then is admitted again with what it committed. Of one that is
+     * swapped out what it holds (kv_held_bytes) is copied to the host's memory first, before it is
+     * released; as it is admitted again it is copied back. `drop`: a preempted request leaves
+     * instead. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                  struct err *err);
     int (*grow)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                 struct err *err);
     void (*release)(void *state, uint32_t replica, uint32_t slot);
+    int (*swap_out)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    struct err *err);
+    void (*drop)(void *state, uint32_t replica, uint32_t slot);
     /* Where tokens are real and ends of text are looked for, else NULL. *answer_tokens becomes the
      * number of output positions up to and including the first end of text in the active block, if
      * nothing before it is masked; 0: there is none. */

@@ -108,6 +108,19 @@ static int check_step(const struct executor_replay *replay, const struct replay_
     return 0;
 }
 
+/* The first of a submission says what was copied ahead of it. */
+static int check_swap(const struct swap *recorded, const struct swap *scheduled, uint64_t index,
+                      struct err *err) {
+    return recorded->out_bytes == scheduled->out_bytes && recorded->in_bytes == scheduled->in_bytes
+               ? 0
+               : err_world(err,
+                           "the replay diverges at submission %" PRIu64 ": recorded %" PRId64
+                           " bytes swapped out and %" PRId64 " brought back, scheduled %" PRId64
+                           " and %" PRId64,
+                           index, recorded->out_bytes, recorded->in_bytes, scheduled->out_bytes,
+                           scheduled->in_bytes);
+}
+
 /* Unrolled steps are recorded one by one unless the decoder counts; a submission takes as many of
  * them as it has. */
 static int submit(void *state, const struct submission *submission, struct err *err) {
@@ -131,7 +144,8 @@ static int submit(void *state, const struct submission *submission, struct err *
                              " submissions recorded",
                              replay->record.n_steps);
         }
-        if (check_step(replay, step, submission, err) != 0) {
+        if (check_step(replay, step, submission, err) != 0 ||
+            (n == 0 && check_swap(&step->swap, &submission->swap, replay->n_submitted, err) != 0)) {
             return err_status(err);
         }
         lane->ahead.first = step->next;
@@ -191,6 +205,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
             .start_ns = step->start_ns,
             .gpu_ns = step->gpu_ns,
             .host_ns = step->host_ns,
+            .stall_ns = step->swap.stall_ns,
             .decided = {.commits = step->commits, .positions = step->positions != NULL}};
         first->n_flight = 0;
         return 0;

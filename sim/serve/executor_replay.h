@@ -16,6 +16,7 @@ struct replay_step {
     struct replay_step *next; /* of the list that it is in */
     uint32_t replica, steps, n_requests;
     int64_t start_ns, end_ns, gpu_ns, host_ns;
+    struct swap swap;
     const uint64_t *request_ids; /* n_requests of them */
     const uint32_t *commits;     /* of each of them in one step; NULL: drawn again */
     /* Which positions it kept and committed; NULL: the record has counts alone. */

@@ -14,7 +14,7 @@
 struct flight {
     bool busy;
     uint32_t steps;
-    int64_t start_ns, end_ns;
+    int64_t start_ns, end_ns, stall_ns;
     struct step_price price;
     double host_ns;     /* of one step */
     double work_joules; /* of all of them on one rank's card, idling not counted; 0: not known */
@@ -237,6 +237,19 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     return 0;
 }
 
+/* How long copies to and from the host's memory put a step off that takes step_ns: they go one
+ * after the other over the card's link to its host, before the step or layer by layer during it, as
+ * CachedAttention (arXiv 2403.19708, section 3.2) loads and saves keys and values. */
+static int64_t stall_ns(const struct executor_sim *sim, const struct swap *swap, int64_t step_ns) {
+    const int64_t bytes = swap->out_bytes + swap->in_bytes;
+    if (bytes == 0) {
+        return 0;
+    }
+    const int64_t copies_ns = whole_ns(gpu_copy_ns(sim->system->gpu, bytes));
+    const int64_t hidden_ns = sim->system->settings.swap_overlaps ? step_ns : 0;
+    return copies_ns > hidden_ns ? copies_ns - hidden_ns : 0;
+}
+
 /* Starts the submission as long after now. */
 static int start(struct executor_sim *sim, const struct submission *submission, int64_t behind_ns,
                  struct err *err) {
@@ -249,7 +262,11 @@ static int start(struct executor_sim *sim, const struct submission *submission, 
     }
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
-    flight->start_ns = sim->now_ns + behind_ns;
+    flight->stall_ns = stall_ns(sim, &submission->swap, step_ns);
+    if (check_clock(sim, flight->stall_ns + 1, 1, err) != 0) {
+        return err_status(err);
+    }
+    flight->start_ns = sim->now_ns + behind_ns + flight->stall_ns;
     flight->host_ns = flight->price.host_ns + flight->price.visit_ns;
     flight->work_joules = 0;
     if (check_clock(sim, step_ns, steps, err) != 0) {
@@ -308,6 +325,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         out->start_ns = first->start_ns;
         out->gpu_ns = whole_ns(first->price.device_ns);
         out->host_ns = (int64_t)first->host_ns;
+        out->stall_ns = first->stall_ns;
         out->joules =
             cards_joules(sim, first->work_joules, (double)(first->end_ns - first->start_ns));
         out->decided = (struct decided){NULL, false};

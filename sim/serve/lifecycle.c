@@ -34,6 +34,44 @@ static void sums_add(struct replica *replica, const struct request *request, int
     replica->growth_bytes += sign * (request->kv_bytes - request->kv_held_bytes);
 }
 
+/* ---- the host's memory ---- */
+
+static int swap_out(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                    struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct executor *executor = &life->asked->executor;
+    const uint32_t index = life->tracked[slot].record.replica;
+    life->tracked[slot].is_swapped = true;
+    request->host_bytes = request->kv_held_bytes;
+    replica->host_used_bytes += request->host_bytes;
+    replica->swap.n_out++;
+    replica->swap.out_bytes += request->host_bytes;
+    return executor->swap_out != NULL
+               ? executor->swap_out(executor->state, index, slot, request, err)
+               : 0;
+}
+
+/* What it holds lies in the replica's memory again. */
+static void swap_in(struct lifecycle *life, struct replica *replica, uint32_t slot) {
+    struct request *request = &life->requests[slot];
+    life->tracked[slot].is_swapped = false;
+    replica->swap.n_in++;
+    replica->swap.in_bytes += request->host_bytes;
+    replica->host_used_bytes -= request->host_bytes;
+    request->host_bytes = 0;
+}
+
+/* A preempted request leaves before it is admitted again. */
+static void drop(struct lifecycle *life, struct replica *replica, uint32_t slot) {
+    struct request *request = &life->requests[slot];
+    const struct executor *executor = &life->asked->executor;
+    replica->host_used_bytes -= request->host_bytes;
+    request->host_bytes = 0;
+    if (executor->drop != NULL) {
+        executor->drop(executor->state, life->tracked[slot].record.replica, slot);
+    }
+}
+
 /* ---- arrival ---- */
 
 /* `tracked`: what is known of it, where it was looked at; NULL: it was not. */
@@ -337,7 +375,8 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
                     struct err *err) {
     struct request *request = &life->requests[slot];
     bool is_first = life->tracked[slot].record.admitted_ns < 0;
-    int status = load_anew(life, replica, slot, err);
+    bool returns = life->tracked[slot].is_swapped;
+    int status = returns ? 0 : load_anew(life, replica, slot, err);
     request_move(request, REQUEST_RUNNING);
     if (is_first) {
         life->tracked[slot].record.admitted_ns = request->admitted_ns = life->now_ns;
@@ -350,6 +389,9 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
     const struct executor *executor = &life->asked->executor;
     if (status == 0 && executor->admit != NULL) {
         status = executor->admit(executor->state, index, slot, request, err);
+    }
+    if (returns) {
+        swap_in(life, replica, slot);
     }
     return status != 0
                ? status
@@ -387,6 +429,9 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
     struct request *request = &life->requests[slot];
     const struct tracked *tracked = &life->tracked[slot];
     bool held = request->state == REQUEST_RUNNING;
+    if (request->state == REQUEST_PREEMPTED) {
+        drop(life, replica, slot);
+    }
     request_move(request, state);
     if (held) {
         give_memory(life, replica, slot, false);
@@ -656,32 +701,40 @@ int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t 
     return status;
 }
 
-int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
+/* What it committed stays, and its cached state does not. */
+static int forget(struct lifecycle *life, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct tracked *tracked = &life->tracked[slot];
+    request->cached_tokens = 0;
+    window_forget(request);
+    recall_forget(&tracked->recall);
+    if (life->has_positions) {
+        positions_forget(&life->positions, slot);
+    }
+    int status = plan_step(life, request, tracked, err);
+    return status != 0 ? status : sharing_wait(life, slot, err);
+}
+
+int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot, bool swaps,
                       struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     settle_tracked(tracked, request);
     sums_add(replica, request, -1);
     request_move(request, REQUEST_PREEMPTED);
+    int status = swaps ? swap_out(life, replica, slot, err) : 0;
     give_memory(life, replica, slot, true);
     request->kv_held_bytes = 0;
-    request->cached_tokens = 0;
-    window_forget(request);
     request->preemptions++;
-    recall_forget(&tracked->recall);
-    if (life->has_positions) {
-        positions_forget(&life->positions, slot);
-    }
     if (life->asked->executor.release != NULL) {
         life->asked->executor.release(life->asked->executor.state, tracked->record.replica, slot);
     }
     drop_departed(life, replica);
     waiting_return(life, replica, slot);
-    int status = plan_step(life, request, tracked, err);
-    status = status != 0 ? status : sharing_wait(life, slot, err);
-    return status != 0
-               ? status
-               : report_event(life, EVENT_PREEMPT, request->id, tracked->record.replica, 0, err);
+    status = status != 0 || swaps ? status : forget(life, slot, err);
+    return status != 0 ? status
+                       : report_event(life, EVENT_PREEMPT, request->id, tracked->record.replica,
+                                      swaps, err);
 }
 
 /* Counts `steps` steps of every member. Returns for how many members the present plan ends with

@@ -20,6 +20,7 @@ struct tracked {
     struct shared shared;         /* under prefix caching */
     uint64_t listed;              /* the last scheduling decision that listed the request */
     struct recall recall;         /* when decisions come from a decode trace */
+    bool is_swapped;              /* waits, and what it held lies in the host's memory */
     bool puts_off;                /* the refresh that is planned waits, by the scheduler's word */
 };
 
@@ -30,9 +31,11 @@ struct replica {
     uint32_t *waiting; /* slots, in order of arrival, from waiting[head] */
     uint32_t head, n_waiting;
     int64_t kv_used_bytes, growth_bytes; /* held, and what running requests need besides */
-    int64_t sym[SYM_COUNT];              /* of a step of every running request */
-    uint32_t n_by_phase[PHASE_COUNT];    /* of the same */
-    uint64_t outstanding_tokens;         /* output positions not yet committed */
+    int64_t host_used_bytes;             /* by requests that were swapped out */
+    struct swap swap, flight_swap; /* since the last submission, and ahead of the one in flight */
+    int64_t sym[SYM_COUNT];        /* of a step of every running request */
+    uint32_t n_by_phase[PHASE_COUNT]; /* of the same */
+    uint64_t outstanding_tokens;      /* output positions not yet committed */
     uint64_t n_deciding, n_decided; /* passes whose number was drawn or told; what they committed */
     uint32_t *batch;                /* slots in flight; `running` itself when all take part */
     uint32_t n_batch;
@@ -59,8 +62,9 @@ struct replica {
     const struct span **spans;                            /* when the executor wants them */
     const struct span **asked_spans;                      /* of what a scheduler asks about */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
-    uint32_t *width_tokens, *threshold_millionths, *puts_off, *rejected, *reasons;
-    uint32_t n_idle; /* of the batch in flight */
+    uint32_t *width_tokens, *threshold_millionths, *puts_off, *rejected, *reasons, *swaps;
+    uint32_t n_swaps; /* the first entries of `swaps` that may not be 0 */
+    uint32_t n_idle;  /* of the batch in flight */
     /* The last batch that ended, for systems that decide ahead: when its last step started and
      * ended, and what requests that ended with it held. */
     int64_t last_start_ns, last_end_ns, freed_bytes;
@@ -165,8 +169,8 @@ int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t 
                       struct err *err);
 
 /* A running request gives its memory back and waits at the head of the queue; what it committed
- * stays. */
-int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
+ * stays and, where it is swapped out, all else, in the host's memory. */
+int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot, bool swaps,
                       struct err *err);
 
 /* `steps` steps of the replica's batch are done, in `wall_ns`: every member moves on; finished ones

@@ -25,6 +25,7 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     replica->puts_off = mem_reserved(n, sizeof *replica->puts_off);
     replica->rejected = mem_reserved(n, sizeof *replica->rejected);
     replica->reasons = mem_reserved(n, sizeof *replica->reasons);
+    replica->swaps = mem_reserved(n, sizeof *replica->swaps);
     replica->asked_spans = mem_reserved(n, sizeof *replica->asked_spans);
     replica->preempted = mem_reserved(n, sizeof *replica->preempted);
     replica->idle = mem_reserved(n, sizeof *replica->idle);
@@ -136,6 +137,7 @@ void lifecycle_fini(struct lifecycle *life) {
         mem_released(replica->puts_off);
         mem_released(replica->rejected);
         mem_released(replica->reasons);
+        mem_released(replica->swaps);
         mem_released(replica->asked_spans);
         mem_released(replica->preempted);
         mem_released(replica->idle);

@@ -95,6 +95,13 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     uint32_t *slots = loop->life.together;
     uint32_t n_running = replica->n_running;
     memcpy(slots, replica->running, n_running * sizeof *slots);
+    for (uint32_t i = 0; i < batch->n_preempted; i++) {
+        uint32_t at = 0;
+        while (slots[at] != batch->preempted[i]) {
+            at++;
+        }
+        slots[at] = slots[--n_running];
+    }
     memcpy(slots + n_running, batch->selected + batch->n - batch->n_admitted,
            batch->n_admitted * sizeof *slots);
     while (batch->n_admitted > (n_running == 0) &&
@@ -171,6 +178,16 @@ static void evict(void *state, uint32_t slot, const float *delta) {
     positions_evict(&life->positions, slot, &life->requests[slot], delta);
 }
 
+/* What is copied ahead of the submission. */
+static struct swap take_swap(struct replica *replica) {
+    replica->flight_swap = replica->swap;
+    if (swap_is_any(&replica->swap)) {
+        replica->flight_swap.host_used_bytes = replica->host_used_bytes;
+    }
+    replica->swap = (struct swap){0};
+    return replica->flight_swap;
+}
+
 /* Submit the replica's listed members, or all of its running requests, as they stand. */
 static int submit_members(struct loop *loop, struct replica *replica, uint32_t index,
                           const struct batch *batch, bool follows, struct err *err) {
@@ -182,10 +199,12 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
                                 settings->max_batched_tokens, err);
     }
     /* With several replicas it is not known which one an arrival goes to, and a closed loop's
-     * arrivals follow from any one's completions: steps in flight are cut when one comes. */
+     * arrivals follow from any one's completions: steps in flight are cut when one comes.
+     * They are counted from their submission on, so that none is repeated after a copy. */
     const bool has_others = loop->life.n_replicas > 1;
     if (!settings->skip_ahead || batch->hold == HOLD_STEP ||
-        (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead))) {
+        (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead ||
+                        swap_is_any(&replica->swap)))) {
         steps = 1;
     }
     uint32_t unrolled = unroll_steps(&loop->life, replica);
@@ -205,6 +224,7 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         .repeat = steps,
         .unrolled = replica->unrolled,
         .follows = follows,
+        .swap = take_swap(replica),
         .stop_ns = stop_ns,
         .step =
             {
@@ -312,6 +332,7 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                struct batch *batch, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
+    memset(replica->swaps, 0, replica->n_swaps * sizeof *replica->swaps);
     *batch = (struct batch){.selected = replica->selected,
                             .capacity = loop->life.n_slots,
                             .wake_ns = INT64_MAX,
@@ -322,8 +343,10 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                             .rejected = replica->rejected,
                             .reasons = replica->reasons,
                             .preempted = replica->preempted,
+                            .swaps = replica->swaps,
                             .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, view, batch);
+    replica->n_swaps = batch->n_preempted < batch->capacity ? batch->n_preempted : batch->capacity;
     if (err->kind != ERR_NONE) { /* it asked what cannot be answered */
         return (int)err->kind;
     }
@@ -459,6 +482,7 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         }
         struct completion one = *done;
         one.steps = 1;
+        one.stall_ns = s == 0 ? done->stall_ns : 0;
         one.joules = done->joules / done->steps;
         one.start_ns = done->start_ns + wall_ns * s / done->steps;
         one.time_ns = done->start_ns + wall_ns * (s + 1) / done->steps;

@@ -54,11 +54,27 @@ struct step_positions {
         *entropy; /* [n, stride], nats, of what was committed; NULL: the cache policy reads none */
 };
 
+/* What was copied between a replica's memory and its host's since its last step: requests swapped
+ * out and brought back. The copies go one after the other, before the step with which they were
+ * asked for or, where the system says so (swap.overlaps), layer by layer during its first pass. */
+struct swap {
+    uint64_t n_out, n_in; /* requests */
+    int64_t out_bytes, in_bytes;
+    int64_t stall_ns; /* that the copies put the start of the step off by */
+    int64_t
+        host_used_bytes; /* of the host's memory once they are done; 0 where n_out and n_in are */
+};
+
+static inline bool swap_is_any(const struct swap *swap) {
+    return swap->n_out > 0 || swap->n_in > 0;
+}
+
 /* One submission to the executor: `repeat` identical steps back to back. */
 struct step_record {
     uint64_t index; /* of the submission, over all replicas */
     uint32_t replica, repeat;
     int64_t start_ns, end_ns;         /* of the first step's start and the last one's end */
+    struct swap swap;                 /* ahead of it */
     int64_t gpu_ns, host_ns;          /* of one step, as the executor splits it; 0 when unknown */
     double joules;                    /* that all its steps drew; 0 when unknown */
     const int64_t *sym;               /* SYM_COUNT sums of one step */
@@ -96,7 +112,8 @@ struct event_record {
     uint32_t kind; /* enum event_kind */
     uint32_t replica;
     uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; ADMIT: leading tokens whose keys
-                        and values it found; MOVE: the replica that it leaves; else 0 */
+                        and values it found; MOVE: the replica that it leaves; PREEMPT: 1 where it
+                        is swapped out; else 0 */
 };
 
 /* Each function returns 0, or an err kind with `err` filled: the run then stops and reports it. */

@@ -142,7 +142,7 @@ static bool knows_positions(const struct lifecycle *life, const struct completio
     return life->has_positions && (done->decided.positions || done->decided.commits == NULL);
 }
 
-int report_step(const struct lifecycle *life, const struct replica *replica,
+int report_step(const struct lifecycle *life, struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err) {
     bool members = life->asked->records_members;
     struct step_record record = {
@@ -154,6 +154,7 @@ int report_step(const struct lifecycle *life, const struct replica *replica,
         .gpu_ns = done->gpu_ns,
         .host_ns = done->host_ns,
         .joules = done->joules,
+        .swap = replica->flight_swap,
         .sym = replica->shape.sym,
         .n = moment->n,
         .request_ids = members ? replica->member_ids : NULL,
@@ -168,6 +169,8 @@ int report_step(const struct lifecycle *life, const struct replica *replica,
         .wasted_requests = replica->wasted_requests,
         .wasted_tokens = replica->wasted_tokens,
     };
+    record.swap.stall_ns = done->stall_ns;
+    replica->flight_swap = (struct swap){0};
     memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
     for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
         const struct sink *sink = &life->asked->sinks[i];

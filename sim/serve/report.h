@@ -28,7 +28,7 @@ void report_positions(const struct lifecycle *life, struct replica *replica, uin
                       uint32_t member);
 
 /* The record of a submission that is done, or of one of its steps. */
-int report_step(const struct lifecycle *life, const struct replica *replica,
+int report_step(const struct lifecycle *life, struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err);
 
 #endif

@@ -204,12 +204,43 @@ static int check_lists(const struct lifecycle *life, uint32_t index, const struc
     return status;
 }
 
+/* What is swapped out fits into the host's memory. Returns how many requests are. */
+static int check_swaps(const struct lifecycle *life, const struct replica *replica,
+                       const struct batch *batch, uint32_t *n, struct err *err) {
+    const int64_t total_bytes = life->system->settings.swap_host_bytes;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < batch->n_preempted; i++) {
+        const struct request *request = &life->requests[batch->preempted[i]];
+        if (batch->swaps[i] > 1) {
+            return selection_refuse(life, "the flag swaps", batch->swaps[i], 1, err);
+        }
+        if (batch->swaps[i] == 1 && total_bytes == 0) {
+            return refuse_word(life, err,
+                               "swaps request %" PRIu64
+                               " out, but there is no host memory: set swap.host_bytes, or leave "
+                               "swaps 0 where host_total_bytes is",
+                               request->id);
+        }
+        *n += batch->swaps[i];
+        bytes += batch->swaps[i] == 1 ? request->kv_held_bytes : 0;
+    }
+    const int64_t free_bytes = total_bytes - replica->host_used_bytes;
+    return bytes <= free_bytes ? 0
+                               : selection_refuse(life, "bytes swapped out to the host's memory",
+                                                  bytes, free_bytes, err);
+}
+
 /* Cached state that is not exact was made by earlier passes and cannot be computed anew. */
-static int check_preemption(const struct lifecycle *life, const struct batch *batch,
-                            struct err *err) {
-    const char *what = life->system->rows.kind != ROW_EXACT
+static int check_preemption(const struct lifecycle *life, const struct replica *replica,
+                            const struct batch *batch, struct err *err) {
+    uint32_t n_swapped = 0;
+    if (check_swaps(life, replica, batch, &n_swapped, err) != 0) {
+        return err_status(err);
+    }
+    const bool all_swapped = n_swapped == batch->n_preempted;
+    const char *what = !all_swapped && life->system->rows.kind != ROW_EXACT
                            ? "requests preempted though their cached state is not exact"
-                       : !life->system->scheduler->grows
+                       : !all_swapped && !life->system->scheduler->grows
                            ? "requests preempted though it does not say that it grows"
                        : life->asked->is_trial && batch->n == 0 && !batch->all_running
                            ? "requests preempted while none is selected"
@@ -225,7 +256,7 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
     life->n_decisions++;
     life->has_words = life->has_words || batch->says != 0;
     if (check_lists(life, index, batch, false, err) != 0 ||
-        check_preemption(life, batch, err) != 0 ||
+        check_preemption(life, replica, batch, err) != 0 ||
         ((batch->n > 0 || batch->all_running) && check_wake(life, batch, err) != 0)) {
         return (int)err->kind;
     }
@@ -240,13 +271,10 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
         return selection_refuse(life, "bytes of cached state admitted and grown by", kv_bytes,
                                 view->kv_free_bytes, err);
     }
-    if (replica->n_running + batch->n_admitted > view->max_requests + batch->n_preempted) {
-        return selection_refuse(life, "requests running at once",
-                                (int64_t)replica->n_running + batch->n_admitted -
-                                    batch->n_preempted,
-                                view->max_requests, err);
-    }
-    return 0;
+    const int64_t n_running = (int64_t)replica->n_running + batch->n_admitted - batch->n_preempted;
+    return n_running <= view->max_requests ? 0
+                                           : selection_refuse(life, "requests running at once",
+                                                              n_running, view->max_requests, err);
 }
 
 /* Shape of a batch that has not been submitted. */

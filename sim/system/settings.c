@@ -156,6 +156,12 @@ const struct param system_params[] = {
          "shared beginnings of prompts are computed once while cached, in whole pages "
          "(block-causal models: whole blocks); a preempted request reuses what is left of its own "
          "[backend = sim and serves = on and rows = exact]"),
+    KEY("swap.host_bytes", PARAM_I64, swap_host_bytes, "bytes", "0", 0, 1e15,
+        "memory of the host that a scheduler may swap requests out to, for each GPU (0: none) "
+        "[backend != lmax]"),
+    KEY("swap.overlaps", PARAM_BOOL, swap_overlaps, "1", "off", 0, 1,
+        "copies to and from the host's memory go layer by layer during the first pass after them "
+        "(off: before it) [swap.host_bytes > 0]"),
     FLAG(beyond_positions, "off",
          "allow contexts beyond the model's positions, to study memory and time [context_tokens > "
          "model.max_positions]"),

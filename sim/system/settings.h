@@ -97,6 +97,8 @@ struct settings {
     uint32_t early_stop; /* enum early_stop */
     uint32_t iteration;  /* enum iteration */
     struct smoothing smoothing;
+    int64_t swap_host_bytes; /* of the host's memory, for each GPU's requests; 0: none */
+    bool swap_overlaps;
     bool skip_ahead;
     bool decides_ahead;
     bool prefix_caching;

@@ -1,4 +1,6 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
+#include <string.h>
+
 #include "sim/system/system_parts.h"
 
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
@@ -64,6 +66,37 @@ static int check_prefixes(const struct system *s, struct err *err) {
         "prefix_caching is of exact keys and values, which block-causal and "
         "autoregressive models have, and %s is bidirectional: set prefix_caching = off",
         s->model->title);
+}
+
+/* Whether the scheduler's parameter `preempts`, where it has one, says to swap. */
+static bool preempts_by_swap(const struct system *s) {
+    const struct policy *policy = &s->scheduler->policy;
+    const struct param *param = param_find(policy->params, policy->n_params, "preempts");
+    char text[32];
+    return param != NULL && param->type == PARAM_WORD &&
+           strcmp(param_text(param, s->scheduler_state, text, sizeof text), "swap") == 0;
+}
+
+/* Pages that requests share are no one's to move. */
+static int check_swap(const struct system *s, struct err *err) {
+    const bool swaps = preempts_by_swap(s);
+    if (s->settings.swap_host_bytes == 0) {
+        return !swaps ? 0
+                      : err_usage(err,
+                                  "scheduler.preempts = swap moves requests to the host's memory, "
+                                  "and there is none: set swap.host_bytes (such as 64GiB), or "
+                                  "scheduler.preempts = recompute");
+    }
+    if (s->settings.prefix_caching) {
+        return err_usage(err, "swap.host_bytes is for requests whose pages are their own, and "
+                              "prefix_caching shares them: set prefix_caching = off");
+    }
+    return s->gpu->host_bandwidth > 0
+               ? 0
+               : err_usage(err,
+                           "swap.host_bytes needs the bandwidth between %s and its host's memory: "
+                           "add host_bandwidth to the GPU's file, or set swap.host_bytes = 0",
+                           s->gpu->title);
 }
 
 static int check_rows(const struct system *s, struct err *err) {
@@ -216,8 +249,8 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,      check_prefixes,     check_rows,   check_credit,
-        check_drawing,  check_smoothing, check_sample_scope, check_storage};
+        check_settings, check_mask,    check_prefixes,  check_swap,         check_rows,
+        check_credit,   check_drawing, check_smoothing, check_sample_scope, check_storage};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

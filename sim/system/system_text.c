@@ -14,10 +14,19 @@
 #include "sim/system/system_facts.h"
 #include "sim/system/system_parts.h"
 
-static void add_params(FILE *text, const char *prefix, const struct param *params, size_t n,
-                       const void *state) {
+/* What is about the host's memory is not said where there is none. */
+static bool is_said(const struct system *s, const char *name) {
+    return s->settings.swap_host_bytes > 0 ||
+           (name_behind(name, "swap.") == NULL && strcmp(name, "preempts") != 0);
+}
+
+static void add_params(const struct system *s, FILE *text, const char *prefix,
+                       const struct param *params, size_t n, const void *state) {
     for (size_t i = 0; i < n; i++) {
         char value[128];
+        if (!is_said(s, params[i].name)) {
+            continue;
+        }
         fprintf(text, "%s%s = %s\n", prefix, params[i].name,
                 param_text(&params[i], state, value, sizeof value));
     }
@@ -33,20 +42,20 @@ char *system_text(const struct system *s) {
             fprintf(text, "%s = %s\n", s->applied[i].key, s->applied[i].value);
         }
     }
-    add_params(text, "", system_params, system_n_params, &s->settings);
+    add_params(s, text, "", system_params, system_n_params, &s->settings);
     fprintf(text, "planner = %s\n", s->planner->name);
     fprintf(text, "confidence = %s\n", s->confidence);
     fprintf(text, "runtime = %s\n", s->runtime_name);
-    add_params(text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
+    add_params(s, text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
     fprintf(text, "host = %s\n", s->host.path != NULL ? s->host.path : s->host.name);
-    add_params(text, "host.", host_params, host_n_params, &s->host);
+    add_params(s, text, "host.", host_params, host_n_params, &s->host);
     for (int part = 0; part < SYSTEM_POLICIES; part++) {
         void *state;
         const struct policy *policy = system_policy(s, (enum system_part)part, &state);
         char prefix[64];
         snprintf(prefix, sizeof prefix, "%s.", system_part_names[part]);
         fprintf(text, "%s = %s\n", system_part_names[part], policy->name);
-        add_params(text, prefix, policy->params, policy->n_params, state);
+        add_params(s, text, prefix, policy->params, policy->n_params, state);
     }
     mem_stream_close(text);
     return bytes;

@@ -56,6 +56,12 @@ static const struct {
      "tensor_parallel=2 decoder=credit runtime.fused_head=off storage.weights=f32"},
     {"iteration = smooth", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 iteration=smooth runtime.fused_head=off storage.weights=f32"},
+    {"swap.overlaps = on", "dllm-serve", "llada-tiny",
+     "swap.host_bytes=1MiB swap.overlaps=on storage.weights=f32"},
+    {"host memory (swap.host_bytes) with", "fast-dllm", "llada-tiny",
+     "swap.host_bytes=1MiB decoder=credit runtime.fused_head=off storage.weights=f32"},
+    {"host memory (swap.host_bytes)", "fast-dllm", "dream-tiny",
+     "tensor_parallel=2 swap.host_bytes=1MiB storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 

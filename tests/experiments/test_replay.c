@@ -260,6 +260,80 @@ TEST(runs_of_schema_8_are_played) {
     free(json);
 }
 
+/* Made when nothing was swapped out: dllm-serve with deadlines, and vllm-ar, which preempts. */
+TEST(runs_of_schema_9_are_played) {
+    char copy[512];
+    copy_of_schema(9, copy);
+    for (int change = 0; change < 2; change++) {
+        free(PRINTS("replay", "--db", copy, "--run", "1"));
+        free(PRINTS("replay", "--db", copy, "--run", "2"));
+        free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
+    }
+    char *json = PRINTS("replay", "--db", copy, "--run", "2", "--json");
+    ck_assert_ptr_null(strstr(json, "\"swap\""));
+    free(json);
+}
+
+static const char *const swapping_runs[][12] = {
+    {"--system", "ar", "--set", "scheduler.preempts=swap", "--set", "pool_pages=30", NULL},
+    {"--system", "ar", "--set", "scheduler.preempts=swap", "--set", "swap.overlaps=on", "--set",
+     "pool_pages=30", "--set", "decides_ahead=on", NULL},
+    {"--system", "sdar", "--set", "scheduler.preempts=swap", "--set", "pool_pages=30", NULL},
+    {"--system", "dllm-serve", "--set", "max_requests=4", "--scheduler", "swapping", NULL},
+    {"--system", "fast-dllm", "--set", "max_requests=2", "--scheduler", "swapping", NULL},
+    {"--system", "entropy-cache", "--set", "max_requests=2", "--set", "replicas=2", "--scheduler",
+     "swapping", NULL},
+};
+enum { N_SWAPPING = sizeof swapping_runs / sizeof swapping_runs[0] };
+
+/* What was swapped out and brought back is so again, with the stalls that were recorded; no run of
+ * them is better than the bound. */
+TEST_EACH(what_was_swapped_out_is_played, N_SWAPPING) {
+    char name[32];
+    snprintf(name, sizeof name, "swaps-%d.db", _i);
+    const char *db = scratch_path(name);
+    const char *timeline = scratch_path("swaps.json");
+    struct words run = {0};
+    add(&run,
+        WORDS("run", "--gpu", "l40s", "--requests", "16", "--rate", "20", "--input-tokens", "100",
+              "--output-tokens", "64", "--set", "page_tokens=16", "--set", "swap.host_bytes=8GiB",
+              "--json", "--db", db, "--levels", "events", "--timeline", timeline, "--bound"));
+    for (const char *const *word = swapping_runs[_i]; *word != NULL; word++) {
+        const bool is_own = strcmp(*word, "swapping") == 0;
+        add(&run, WORDS(is_own ? suite_plugin("swapping_scheduler") : *word));
+    }
+    char *ran = cli_text(cli_run(&(const struct child){0}, run.at));
+    char *played = PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--json");
+    char *lines = scratch_read(timeline);
+    json_t *a = json_loads(ran, 0, NULL), *b = json_loads(played, 0, NULL);
+    json_t *swap = json_object_get(a, "swap");
+    ck_assert_int_gt(json_integer_value(json_object_get(swap, "out")), 3);
+    ck_assert(json_equal(json_object_get(swap, "out"), json_object_get(swap, "in")));
+    ck_assert(json_equal(swap, json_object_get(b, "swap")));
+    ck_assert(json_equal(json_object_get(a, "latency_s"), json_object_get(b, "latency_s")));
+    json_t *bound = json_object_get(a, "bound");
+    ck_assert(json_real_value(json_object_get(bound, "throughput_share")) < 1);
+    ck_assert(json_real_value(json_object_get(bound, "latency_mean_ratio")) > 1);
+    ck_assert_ptr_nonnull(strstr(lines, "\"swapped\""));
+    json_decref(a);
+    json_decref(b);
+    free(lines);
+    /* A copy has it all, and what was changed since is told. */
+    char copy[64];
+    snprintf(copy, sizeof copy, "swaps-%d-merged.db", _i);
+    const char *merged = scratch_path(copy);
+    free(PRINTS("merge", merged, db));
+    char *again = PRINTS("replay", "--db", merged, "--run", "1", "--allow-plugin", "--json");
+    ck_assert_ptr_nonnull(strstr(again, "\"stall_s\""));
+    free(again);
+    change(merged, "UPDATE swaps SET stall_ns = stall_ns + 1 WHERE idx = (SELECT max(idx) FROM "
+                   "swaps)");
+    REFUSES(1, "run 1 of 'merged.db' is damaged: its rows are not those that were recorded",
+            "replay", "--db", merged, "--run", "1", "--allow-plugin");
+    free(ran);
+    free(played);
+}
+
 /* What a scheduler rejected, put off and waited for, what a router held back and moved, and what a
  * decoder and a cache did by load, is so again. */
 TEST(policies_that_see_more_are_played) {

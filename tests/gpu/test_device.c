@@ -68,6 +68,42 @@ static void test_copy(int64_t bytes, int64_t distance) {
     buffers_free();
 }
 
+/* Every other piece of a buffer to the host's memory and to another place, between other work. */
+static void test_swap(int64_t piece, int64_t n) {
+    void *host = NULL;
+    struct buffer *x = buffer_new(2 * n * piece), *y = buffer_new(2 * n * piece);
+    for (int64_t i = 0; i < 2 * n * piece / 8; i++) {
+        ((uint64_t *)x->host)[i] = draw();
+    }
+    memset(y->host, 0, (size_t)y->bytes);
+    push(x);
+    push(y);
+    must(table->allocate_host(device, n * piece, &host), "allocate_host");
+    must(table->swap_out(device, host, x->device, piece, 2 * piece, n), "swap_out");
+    must(table->clear(device, x->device, x->bytes), "clear"); /* after the copies */
+    must(table->clear(device, y->device, y->bytes), "clear"); /* before those back */
+    must(table->swap_in(device, (char *)y->device + piece, host, piece, 2 * piece, n), "swap_in");
+    must(table->swap_wait(device), "swap_wait");
+    for (int64_t i = 0; i < n; i++) {
+        memcpy((char *)y->host + (2 * i + 1) * piece, (char *)x->host + 2 * i * piece,
+               (size_t)piece);
+    }
+    check(memcmp(host, (char *)y->host + piece, (size_t)piece) == 0, "swapped out");
+    check_bytes(y, "swapped out and in");
+    memset(x->host, 0, (size_t)x->bytes);
+    check_bytes(x, "cleared after it was swapped out");
+    struct device_graph *graph;
+    must(table->capture_begin(device), "capture_begin");
+    must(table->clear(device, x->device, x->bytes), "clear");
+    check(table->swap_out(device, host, x->device, piece, piece, 1) == DEVICE_REFUSED &&
+              table->swap_wait(device) == DEVICE_REFUSED,
+          "a swap while a graph is captured is refused");
+    must(table->capture_end(device, &graph), "capture_end");
+    table->graph_close(device, graph);
+    table->release_host(device, host);
+    buffers_free();
+}
+
 static void test_events(void) {
     struct device_event *events[3];
     struct buffer *x = poisoned(64 << 20);
@@ -352,6 +388,9 @@ int main(int argc, char **argv) {
     test_refusals();
     test_copy(4096, 0x1000);
     test_copy(100000, 8);
+    test_swap(4096, 1);
+    test_swap(48, 77);
+    test_swap(1 << 20, 40);
     test_graph();
     test_mapped();
     if (!small) {

@@ -114,6 +114,7 @@ static void list_one(struct batch *batch, uint32_t slot, bool admits) {
                             .chunk_tokens = batch->chunk_tokens,
                             .preempted = batch->preempted,
                             .idle = batch->idle,
+                            .swaps = batch->swaps,
                             .width_tokens = batch->width_tokens,
                             .threshold_millionths = batch->threshold_millionths,
                             .wake_ns = INT64_MAX};
@@ -524,7 +525,7 @@ static void ask_router(void) {
 static void ask_scheduler(void) {
     union any_policy policy = {.scheduler = {.schedule = said_schedule}};
     const struct schedule_view view = {.now_ns = 50};
-    uint32_t lists[9][8] = {{0}}, state = 0;
+    uint32_t lists[10][8] = {{0}}, state = 0;
     wrap(&policy, POLICY_SCHEDULER, sizeof policy.scheduler);
     for (uint32_t i = 1; i <= 3 && twice.err.kind == ERR_NONE; i++) {
         struct batch batch = {.capacity = 8,
@@ -536,7 +537,8 @@ static void ask_scheduler(void) {
                               .threshold_millionths = lists[5],
                               .puts_off = lists[6],
                               .rejected = lists[7],
-                              .reasons = lists[8]};
+                              .reasons = lists[8],
+                              .swaps = lists[9]};
         policy.scheduler.schedule(&state, &view, &batch);
         ck_assert_uint_eq(state, i); /* asked twice, it goes on once */
     }
@@ -673,6 +675,7 @@ TEST(every_built_in_policy_keeps_its_promises) {
             if (kind == POLICY_SCHEDULER && copy.scheduler.grows == 1) {
                 ck_assert_uint_ge(twice_of->n_chunks, 300);
                 ck_assert_uint_ge(twice_of->n_preempted, 30);
+                ck_assert(strcmp(policy->name, "chunked") != 0 || twice_of->n_swapped >= 10);
             }
         }
     }

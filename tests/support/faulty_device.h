@@ -114,6 +114,34 @@ static int faulty_copy(struct device *device, void *to, const void *from, int64_
     return faulty_issue(device, faulty_issue_copy, &call, sizeof call);
 }
 
+struct faulty_swap {
+    void *to;
+    const void *from;
+    int64_t bytes, pitch, n;
+};
+
+static int faulty_issue_swap_out(struct device *device, const void *call) {
+    const struct faulty_swap *c = call;
+    return device_cpu.swap_out(device, c->to, c->from, c->bytes, c->pitch, c->n);
+}
+
+static int faulty_issue_swap_in(struct device *device, const void *call) {
+    const struct faulty_swap *c = call;
+    return device_cpu.swap_in(device, c->to, c->from, c->bytes, c->pitch, c->n);
+}
+
+static int faulty_swap_out(struct device *device, void *host, const void *memory, int64_t bytes,
+                           int64_t pitch, int64_t n) {
+    const struct faulty_swap call = {host, memory, bytes, pitch, n};
+    return faulty_issue(device, faulty_issue_swap_out, &call, sizeof call);
+}
+
+static int faulty_swap_in(struct device *device, void *memory, const void *host, int64_t bytes,
+                          int64_t pitch, int64_t n) {
+    const struct faulty_swap call = {memory, host, bytes, pitch, n};
+    return faulty_issue(device, faulty_issue_swap_in, &call, sizeof call);
+}
+
 static int faulty_clear(struct device *device, void *to, int64_t bytes) {
     const struct faulty_move call = {to, NULL, bytes};
     return faulty_issue(device, faulty_issue_clear, &call, sizeof call);
@@ -263,6 +291,10 @@ static int faulty_download(struct device *device, void *to, const void *from, in
                : device_cpu.download(device, to, from, bytes);
 }
 
+static int faulty_swap_wait(struct device *device) {
+    return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
+}
+
 static int faulty_finish(struct device *device) {
     return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
 }
@@ -292,10 +324,10 @@ static inline struct device_table faulty_device(long fail_at) {
     ENTRY(open), ENTRY(trouble), ENTRY(facts), ENTRY(allocate), ENTRY(allocate_host),
         ENTRY(release_host), ENTRY(granule), ENTRY(range_open), ENTRY(range_close),
         ENTRY(handle_open), ENTRY(handle_close), ENTRY(map), ENTRY(allow), ENTRY(unmap),
-        ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(clear), ENTRY(finish), ENTRY(event_open),
-        ENTRY(event_close), ENTRY(event_record), ENTRY(event_reached), ENTRY(event_wait),
-        ENTRY(event_elapsed), ENTRY(capture_begin), ENTRY(capture_end), ENTRY(graph_launch),
-        ENTRY(graph_close);
+        ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(clear), ENTRY(finish), ENTRY(swap_out),
+        ENTRY(swap_in), ENTRY(swap_wait), ENTRY(event_open), ENTRY(event_close),
+        ENTRY(event_record), ENTRY(event_reached), ENTRY(event_wait), ENTRY(event_elapsed),
+        ENTRY(capture_begin), ENTRY(capture_end), ENTRY(graph_launch), ENTRY(graph_close);
 #undef ENTRY
 #define KERNEL(kernel, cuda, cpu) table.kernel = faulty_##kernel;
 #include "kernels/kernels.def"

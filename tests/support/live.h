@@ -58,6 +58,7 @@ struct served {
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
     int64_t pool_left_bytes; /* held when everybody was gone */
     uint32_t n_preempted;    /* requests were, so many times in all */
+    struct swap swap;        /* summed */
     size_t stop_after;       /* steps; 0: the run is not stopped */
     volatile sig_atomic_t stop;
     struct request_record records[LIVE_REQUESTS]; /* by id */
@@ -83,6 +84,11 @@ static inline int served_step(void *state, const struct step_record *record, str
     ck_assert(served->n_steps < LIVE_STEPS && record->n <= LIVE_REQUESTS);
     size_t i = served->n_steps++;
     served->stop = served->n_steps == served->stop_after;
+    served->swap.n_out += record->swap.n_out;
+    served->swap.n_in += record->swap.n_in;
+    served->swap.out_bytes += record->swap.out_bytes;
+    served->swap.in_bytes += record->swap.in_bytes;
+    served->swap.stall_ns += record->swap.stall_ns;
     memcpy(served->ids[i], record->request_ids, record->n * sizeof served->ids[i][0]);
     memcpy(served->commits[i], record->commit_tokens, record->n * sizeof served->commits[i][0]);
     for (uint32_t j = 0; served->passes != NULL && j < record->n; j++) {
@@ -92,10 +98,11 @@ static inline int served_step(void *state, const struct step_record *record, str
             decode_log_add(served->passes, record->request_ids[j], &pass, record->repeat, NULL);
         }
     }
-    served->steps[i] = MAKE(struct replay_step, .steps = record->repeat, .n_requests = record->n,
-                            .start_ns = record->start_ns, .end_ns = record->end_ns,
-                            .gpu_ns = record->gpu_ns, .host_ns = record->host_ns,
-                            .request_ids = served->ids[i], .commits = served->commits[i]);
+    served->steps[i] =
+        MAKE(struct replay_step, .steps = record->repeat, .n_requests = record->n,
+             .start_ns = record->start_ns, .end_ns = record->end_ns, .gpu_ns = record->gpu_ns,
+             .host_ns = record->host_ns, .swap = record->swap, .request_ids = served->ids[i],
+             .commits = served->commits[i]);
     const struct step_positions *positions = record->positions;
     if (positions != NULL) {
         ck_assert_uint_le(positions->stride, LIVE_BLOCK);

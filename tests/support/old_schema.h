@@ -73,6 +73,7 @@ static inline void old_drop(sqlite3 *db, const char *table, const char *columns)
 
 /* What schema 5 has that 4 lacked, and later ones. */
 static inline void old_make_4(sqlite3 *db) {
+    old_run(db, "DROP TABLE swaps");
     old_drop(db, "steps", "outcomes");
     old_drop(db, "requests",
              "prefix_tokens,shared_tokens,shared_with,session,follows,place,deadline_ns,"

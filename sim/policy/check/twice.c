@@ -30,6 +30,7 @@ enum {
     ROOM_PUTS_OFF,
     ROOM_REJECTED,
     ROOM_REASONS,
+    ROOM_SWAPS,
     ROOM_FLAGS,
     ROOM_RUNNING,
     ROOM_WAITING,
@@ -176,6 +177,8 @@ static bool same_decision(const struct batch *first, const struct batch *second)
                        second->threshold_millionths, n))) &&
            same_list("preempted", first->preempted, second->preempted,
                      second->n_preempted < most ? second->n_preempted : most) &&
+           same_list("swaps", first->swaps, second->swaps,
+                     second->n_preempted < most ? second->n_preempted : most) &&
            same_list("idle", first->idle, second->idle,
                      second->n_idle < most ? second->n_idle : most) &&
            same_list("rejected", first->rejected, second->rejected, n_rejected) &&
@@ -253,6 +256,7 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
     trial.puts_off = memset(room(ROOM_PUTS_OFF, bytes), 0, bytes);
     trial.rejected = memset(room(ROOM_REJECTED, bytes), 0xA5, bytes);
     trial.reasons = memset(room(ROOM_REASONS, bytes), 0, bytes);
+    trial.swaps = memset(room(ROOM_SWAPS, bytes), 0, bytes);
     if (now->stop) {
         return;
     }
@@ -267,6 +271,9 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
     }
     batch->says = now->drops_words ? 0 : batch->says;
     now->n_preempted += batch->n_preempted;
+    for (uint32_t i = 0; i < batch->n_preempted && i < batch->capacity; i++) {
+        now->n_swapped += batch->swaps[i] > 0;
+    }
     now->n_idle += batch->n_idle;
     now->n_rejected += batch->n_rejected;
     for (uint32_t i = 0; i < batch->n && i < batch->capacity; i++) {

@@ -19,7 +19,7 @@ struct twice {
     uint64_t n_decisions, most_decisions; /* of a scheduler that selected something */
     bool drops_words;                     /* they go with some decoders alone */
     bool lasts_hours; /* whether requests that are passed over for hours are found */
-    uint64_t n_preempted, n_chunks, n_idle, n_evictions, n_rejected, n_held, n_moved;
+    uint64_t n_preempted, n_swapped, n_chunks, n_idle, n_evictions, n_rejected, n_held, n_moved;
     volatile sig_atomic_t stop; /* set with err, and once there were most_decisions */
     struct err err;             /* the first answer that was not the same */
 };

@@ -5,13 +5,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { N_LISTS = 9 };
+enum { N_LISTS = 10 };
 
 static uint32_t **list_of(struct batch *batch, int list) {
-    uint32_t **const lists[N_LISTS] = {
-        &batch->selected, &batch->chunk_tokens, &batch->preempted,
-        &batch->idle,     &batch->width_tokens, &batch->threshold_millionths,
-        &batch->puts_off, &batch->rejected,     &batch->reasons};
+    uint32_t **const lists[N_LISTS] = {&batch->selected,     &batch->chunk_tokens,
+                                       &batch->preempted,    &batch->idle,
+                                       &batch->width_tokens, &batch->threshold_millionths,
+                                       &batch->puts_off,     &batch->rejected,
+                                       &batch->reasons,      &batch->swaps};
     return lists[list];
 }
 
@@ -113,16 +114,14 @@ static int64_t warded_spans(const void *opaque, const struct span *const *spans,
 
 /* What is said of each listed request, in the order of `selected`: nothing is left for the next
  * call, and in a trial nothing is said without a request. */
-static void clear_list(const struct watched_call *call, const struct batch *batch, const char *name,
-                       uint32_t *list) {
-    for (uint32_t i = batch->n; call_is_trial() && i < batch->capacity; i++) {
+static void clear_list(const struct watched_call *call, uint32_t n, uint32_t capacity,
+                       const char *name, uint32_t *list) {
+    for (uint32_t i = n; call_is_trial() && i < capacity; i++) {
         if (list[i] != 0) {
-            call_broke(call, "schedule", "it sets %s[%u] but lists only %u requests,", name, i,
-                       batch->n);
+            call_broke(call, "schedule", "it sets %s[%u] but lists only %u requests,", name, i, n);
         }
     }
-    uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
-    memset(list, 0, n * sizeof *list);
+    memset(list, 0, (n < capacity ? n : capacity) * sizeof *list);
 }
 
 static void take_list(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t capacity) {
@@ -170,7 +169,8 @@ static void name_lists(struct watched_call *call, const struct batch *lists) {
          "reads or writes beyond the capacity of threshold_millionths"},
         {lists->puts_off + end, page, "reads or writes beyond the capacity of puts_off"},
         {lists->rejected + end, page, "reads or writes beyond the capacity of rejected"},
-        {lists->reasons + end, page, "reads or writes beyond the capacity of reasons"}};
+        {lists->reasons + end, page, "reads or writes beyond the capacity of reasons"},
+        {lists->swaps + end, page, "reads or writes beyond the capacity of swaps"}};
     add_places(call, places, sizeof places / sizeof places[0]);
 }
 
@@ -269,15 +269,18 @@ void warded_schedule(void *state, const struct schedule_view *view, struct batch
     memset(answer->reasons, 0,
            (answer->n_rejected < given.capacity ? answer->n_rejected : given.capacity) *
                sizeof *answer->reasons);
-    clear_list(call, answer, "chunk_tokens", answer->chunk_tokens);
+    take_list(batch->swaps, answer->swaps, answer->n_preempted, given.capacity);
+    clear_list(call, answer->n_preempted, given.capacity, "swaps", answer->swaps);
+    clear_list(call, answer->n, given.capacity, "chunk_tokens", answer->chunk_tokens);
     if (answer->says) {
         take_list(batch->width_tokens, answer->width_tokens, answer->n, given.capacity);
         take_list(batch->threshold_millionths, answer->threshold_millionths, answer->n,
                   given.capacity);
         take_list(batch->puts_off, answer->puts_off, answer->n, given.capacity);
-        clear_list(call, answer, "puts_off", answer->puts_off);
-        clear_list(call, answer, "width_tokens", answer->width_tokens);
-        clear_list(call, answer, "threshold_millionths", answer->threshold_millionths);
+        clear_list(call, answer->n, given.capacity, "puts_off", answer->puts_off);
+        clear_list(call, answer->n, given.capacity, "width_tokens", answer->width_tokens);
+        clear_list(call, answer->n, given.capacity, "threshold_millionths",
+                   answer->threshold_millionths);
     }
     for (int list = 0; list < N_LISTS; list++) {
         *list_of(answer, list) = *list_of(batch, list);

@@ -1,7 +1,24 @@
 #include "sim/policy/scheduler/growth.h"
 
-struct growth growth_of(const struct schedule_view *view) {
-    return (struct growth){view, view->kv_free_bytes, view->n_running};
+const char *const preempts_words[] = {"recompute", "swap", NULL};
+
+struct growth growth_of(const struct schedule_view *view, enum preempts preempts) {
+    return (struct growth){.view = view,
+                           .free_bytes = view->kv_free_bytes,
+                           .host_bytes = view->host_free_bytes,
+                           .n_running = view->n_running,
+                           .swaps = preempts == PREEMPTS_SWAP};
+}
+
+/* Swapped out where the host's memory has room, computed anew else. */
+static void give_back(struct growth *growth, uint32_t slot, struct batch *batch) {
+    const int64_t bytes = growth->view->requests[slot].kv_held_bytes;
+    if (growth->swaps && bytes <= growth->host_bytes) {
+        batch->swaps[batch->n_preempted] = 1;
+        growth->host_bytes -= bytes;
+    }
+    batch->preempted[batch->n_preempted++] = slot;
+    growth->free_bytes += bytes;
 }
 
 bool growth_take(struct growth *growth, uint32_t i, struct batch *batch) {
@@ -9,9 +26,7 @@ bool growth_take(struct growth *growth, uint32_t i, struct batch *batch) {
     const struct request *request = &view->requests[view->running[i]];
     int64_t needed = request->kv_bytes - request->kv_held_bytes;
     while (needed > growth->free_bytes) {
-        uint32_t slot = view->running[--growth->n_running];
-        batch->preempted[batch->n_preempted++] = slot;
-        growth->free_bytes += view->requests[slot].kv_held_bytes;
+        give_back(growth, view->running[--growth->n_running], batch);
         if (growth->n_running == i) {
             return false;
         }

@@ -7,15 +7,20 @@
 
 #include "sim/policy/scheduler/scheduler.h"
 
+/* How requests give their memory back, and its parameter. */
+enum preempts { PREEMPTS_RECOMPUTE, PREEMPTS_SWAP };
+extern const char *const preempts_words[]; /* ends with NULL */
+
 /* What is left while a batch is put together. Running requests give back from the last admitted on;
  * those from n_running on have. */
 struct growth {
     const struct schedule_view *view;
-    int64_t free_bytes;
+    int64_t free_bytes, host_bytes;
     uint32_t n_running;
+    bool swaps; /* those that the host's memory has room for */
 };
 
-struct growth growth_of(const struct schedule_view *view);
+struct growth growth_of(const struct schedule_view *view, enum preempts preempts);
 
 /* Room for the growth of the running request at place `i` of view->running, with the last ones
  * preempted where it is lacking; false when it was itself the last, and is preempted. */

@@ -67,10 +67,15 @@ struct batch {
     /* Waiting requests that leave as rejected, none of which is listed elsewhere, and for each the
      * index of the reason among `reject_reasons`; 0 where the scheduler names none. */
     uint32_t n_rejected, *rejected, *reasons;
-    /* Running requests that give their memory back and wait again, at the head of the queue, to
-     * compute it anew later. None of them is listed, and some other request is. Only what is exact
-     * can be computed anew: under other cache policies no request is preempted, nor needs to be. */
-    uint32_t n_preempted, *preempted;
+    /* Running requests that give their memory back and wait again, at the head of the queue. None
+     * of them is listed, and some other request is. For each in `swaps`:
+     *   0  to compute it anew later. Only what is exact can be computed anew, by a scheduler that
+     *      grows.
+     *   1  what it holds (kv_held_bytes) is copied to the host's memory, which has room for it
+     *      (host_free_bytes), under any cache policy and any scheduler. Where it is admitted again
+     *      it is copied back first, takes kv_bytes of the pool and goes on where it was. Copies
+     *      delay the step with which they are asked for (struct swap of sim/serve/record.h). */
+    uint32_t n_preempted, *preempted, *swaps;
     /* Running requests, not listed, whose present span is computed once more and discarded, as
      * runtimes do that cannot take a finished block out of a batch. */
     uint32_t n_idle, *idle;
@@ -138,6 +143,10 @@ struct schedule_view {
     uint32_t max_requests;        /* requests running at once */
     int64_t kv_free_bytes;        /* of the pool */
     int64_t kv_total_bytes;
+    /* Of the host's memory that requests are swapped out to; 0: there is none. Bytes a second
+     * between it and the replica's memory, in one direction at a time. */
+    int64_t host_free_bytes, host_total_bytes;
+    double host_bandwidth;
 
     /* Duration of a step with this batch, in ns, by the cost model. A request that is listed n
      * times stands for n requests like it. */

@@ -1,7 +1,9 @@
 /* Prefill and decode in one step, as vLLM's V1 scheduler mixes them for autoregressive models:
  * running requests first, in order of admission, then waiting ones while tokens and memory last; a
  * prefill that does not fit whole is taken in chunks. A request that lacks memory takes it from the
- * request admitted last, which computes its keys and values anew later.
+ * request admitted last, which computes its keys and values anew later or, as vLLM's
+ * --preemption-mode swap had it, is swapped out to the host's memory while that has room. It stands
+ * at the head of the queue, so that no one starts before it is back.
  *
  * For block diffusion it is what neither LMDeploy nor SGLang has: blocks of some requests are
  * denoised while others prefill (chunks are whole blocks). */
@@ -9,12 +11,18 @@
 
 struct state {
     bool admits_after_preemption;
+    uint32_t preempts; /* enum preempts */
 };
 
 static const struct param params[] = {
     {"admits_after_preemption", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
      offsetof(struct state, admits_after_preemption),
      "waiting requests may start in a step that preempts others"},
+    {"preempts", PARAM_WORD, 0, "1", "recompute", 0, 1, preempts_words,
+     offsetof(struct state, preempts),
+     "how a request gives its memory back: it is computed anew, or swapped out to the host's "
+     "memory "
+     "while that has room (swap.host_bytes)"},
 };
 
 static void list(struct batch *batch, const struct request *request, uint32_t slot,
@@ -25,7 +33,7 @@ static void list(struct batch *batch, const struct request *request, uint32_t sl
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     const struct state *state = opaque;
-    struct growth growth = growth_of(view);
+    struct growth growth = growth_of(view, state->preempts);
     int64_t tokens = view->max_batched_tokens;
     for (uint32_t i = 0; i < growth.n_running; i++) {
         uint32_t slot = view->running[i];

@@ -54,7 +54,7 @@ static bool wants_prefill(const struct state *state, const struct schedule_view 
 
 static void list_decodes(const struct state *state, const struct schedule_view *view,
                          struct batch *batch) {
-    struct growth growth = growth_of(view);
+    struct growth growth = growth_of(view, PREEMPTS_RECOMPUTE);
     int64_t tokens = view->max_batched_tokens;
     uint32_t block = 0;
     for (uint32_t i = 0; i < growth.n_running; i++) {

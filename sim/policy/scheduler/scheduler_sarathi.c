@@ -65,7 +65,8 @@ static bool list_running(struct left *left, const struct schedule_view *view, bo
 }
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    struct left left = {growth_of(view), *(const uint32_t *)state, view->max_batched_tokens, false};
+    struct left left = {growth_of(view, PREEMPTS_RECOMPUTE), *(const uint32_t *)state,
+                        view->max_batched_tokens, false};
     bool waits = list_running(&left, view, false, batch);
     waits = list_running(&left, view, true, batch) || waits || batch->n_preempted > 0;
     for (uint32_t i = 0; i < view->n_waiting && !waits; i++) {

@@ -51,7 +51,7 @@ static int64_t list_blocks(const struct schedule_view *view, struct growth *grow
 
 static void list_decodes(const struct state *state, const struct schedule_view *view,
                          struct batch *batch) {
-    struct growth growth = growth_of(view);
+    struct growth growth = growth_of(view, PREEMPTS_RECOMPUTE);
     bool waits = state->mode == MODE_LOCKSTEP && any_under_way(view);
     int64_t tokens = list_blocks(view, &growth, waits, batch);
     batch->continues = waits && batch->n > 0; /* its passes are one call of the model's worker */
