@@ -297,8 +297,8 @@ def package(folder, **changed):
         with open(f"{folder}/unmask/{path}", "w") as file:
             file.write(text)
     shim = ["gcc", "-std=c11", f"-I{COPY}", "-O2", "-shared", "-fPIC", f"{folder}/unmask/shim.c", "-o"]
-    return run([*shim, f"{folder}/unmask/lib/scheduler.so"])[0] == 0 and (
-        run([*shim, f"{folder}/unmask/lib/decoder.so", "-DSHIM_DECODER"])[0] == 0)
+    kinds = {"scheduler": [], "decoder": ["-DSHIM_DECODER"], "router": ["-DSHIM_ROUTER"]}
+    return all(run([*shim, f"{folder}/unmask/lib/{kind}.so", *defined])[0] == 0 for kind, defined in kinds.items())
 
 
 def prepare(pattern):

@@ -27,9 +27,14 @@ try() { # try PREFIX DATA-FOLDER
     rm "$scratch/r.db"
     inside unmask generate --backend cpu --weights "$prefix/share/unmask/experiments/train/models/sdar-2m" --ids 2,5,9 \
         --output-tokens 8 >/dev/null 2>&1 || fail "$prefix: generate"
-    inside cc -std=c11 -shared -fPIC -I"$prefix/include/unmask" -o "$scratch/mine.so" \
-        "$prefix/share/doc/unmask/examples/template_scheduler.c" || fail "$prefix: headers for policies"
-    inside unmask check-plugin "$scratch/mine.so" >/dev/null || fail "$prefix: check-plugin"
+    for template in "$prefix"/share/doc/unmask/examples/template_*.c; do
+        inside cc -std=c11 -shared -fPIC -I"$prefix/include/unmask" -o "$scratch/mine.so" "$template" || fail "$template: headers"
+        inside unmask check-plugin "$scratch/mine.so" >/dev/null || fail "$template: check-plugin"
+    done
+    for kind in scheduler cache decoder router; do # in C++, too
+        echo "#include \"sim/policy/$kind/$kind.h\"" >"$scratch/mine.cc"
+        inside c++ -std=c++17 -fsyntax-only -I"$prefix/include/unmask" "$scratch/mine.cc" || fail "$prefix: $kind.h in C++"
+    done
     for page in "$prefix"/share/man/man1/*; do
         gzip -dc "$page" | LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings=all -l - 2>&1 >/dev/null | grep . && fail "$page"
     done

@@ -7,10 +7,15 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/same_batches.h"
 
 static const struct option own_options[] = {
     {"db", "FILE", "the database", false},
     {"run", "N", "the run's number; it must hold its steps", false},
+    {"against", "N",
+     "another run of the same requests: play nothing, and print how many batches of the two are "
+     "equal",
+     false},
     {"steps", "FILE", "write what was predicted and measured, one row per submission, as CSV",
      false},
     {"operators", "K", "with cpu or cuda: measure every K-th submission operator by operator",
@@ -282,6 +287,25 @@ static int play(const struct options *options, const struct recorded *recorded, 
     return status;
 }
 
+/* Held to another run, which may have been executed where this one was simulated. */
+static int hold_against(const struct options *options, struct store *store, uint64_t run,
+                        struct err *err) {
+    uint64_t other = 0;
+    struct same_batches same;
+    int status = options_whole(options, "against", 1, INT64_MAX, &other, err);
+    status =
+        status != 0 ? status : same_batches_count(store, (int64_t)run, (int64_t)other, &same, err);
+    if (status == 0 && options_has(options, "json")) {
+        json_t *object = same_batches_json(&same);
+        json_dumpf(object, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(object);
+    } else if (status == 0) {
+        same_batches_print(&same, stdout);
+    }
+    return status;
+}
+
 static int run(const struct options *options, struct err *err) {
     uint64_t number = 0;
     if (!options_has(options, "db") || !options_has(options, "run")) {
@@ -292,6 +316,11 @@ static int run(const struct options *options, struct err *err) {
     int status = options_whole(options, "run", 1, INT64_MAX, &number, err);
     if (status == 0) {
         status = store_open(options_text(options, "db"), STORE_READ, &store, err);
+    }
+    if (status == 0 && options_has(options, "against")) {
+        status = hold_against(options, store, number, err);
+        store_close(store);
+        return status;
     }
     if (status == 0) {
         status = recorded_load(store, (int64_t)number, &recorded, err);
@@ -318,7 +347,8 @@ const struct command command_replay = {
         "or cuda every recorded submission, of a simulated run, too, is also carried out there;\n"
         "when that is interrupted, what was done is printed and written, and the status is 1. Of\n"
         "a run that was cut off, what is on record is played and summed up, and marked as\n"
-        "incomplete.",
+        "incomplete. With --against it holds the decisions of two runs against one another, such\n"
+        "as a simulated and an executed one.",
     .options = options_of_replay,
     .run = run,
 };

@@ -56,7 +56,7 @@ static inline int err_status(const struct err *err) {
     } while (0)
 
 /* Prints the failed condition with its place and aborts. */
-_Noreturn void assert_failed(const char *condition, const char *file, int line);
+__attribute__((noreturn)) void assert_failed(const char *condition, const char *file, int line);
 
 #define ASSERT(condition) ((condition) ? (void)0 : assert_failed(#condition, __FILE__, __LINE__))
 

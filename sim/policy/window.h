@@ -160,8 +160,8 @@ static inline struct window window_of(uint32_t block, uint32_t first, uint32_t l
                                       uint32_t masked) {
     return (struct window){.block = block,
                            .first = first,
-                           .length = length,
                            .masked = masked,
+                           .length = length,
                            .known = length - masked,
                            .uncached = length,
                            .kept = length,

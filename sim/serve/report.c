@@ -19,7 +19,7 @@ bool reject_reason_is_named(uint32_t reason, const char *const *own) {
 }
 
 const char *reject_reason_name(uint32_t reason, const char *const *own) {
-    if (own == NULL) {
+    if (own == NULL || own[0] == NULL) {
         return reason == REJECT_OWN ? "scheduler" : reject_reason_names[reason];
     }
     return reject_reason_is_named(reason, own) ? own[reason - REJECT_OWN]

@@ -755,4 +755,39 @@ TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained) {
     }
 }
 
+/* Where all requests are there at once a decision waits for no time, and both runs decide the same;
+ * of arrivals at times the batches go by how long steps take. */
+TEST(batches_of_two_runs_are_held_against_one_another) {
+    const char *db = scratch_path("same.db");
+#define LINE                                                                                       \
+    SMALL_SYSTEM, "--requests", "5", "--input-tokens", "12", "--output-tokens", "10", "--db", db,  \
+        "--levels", "steps", "--seed", "3"
+#define SIMULATED(gpu) "--roofline", "--gpu", gpu
+    free(PRINTS("run", LINE, LIVE, "--arrivals", "all-at-once"));
+    free(PRINTS("run", LINE, SIMULATED("cpu"), "--arrivals", "all-at-once", "--set",
+                "storage.weights=f32"));
+    char *text = PRINTS("replay", "--db", db, "--run", "2", "--against", "1");
+    unsigned equal, all, first;
+    ck_assert_int_eq(sscanf(text, "batches: %u of %u equal (100 %%)\n", &equal, &all), 2);
+    ck_assert(equal == all && all > 0 && strchr(text, ',') == NULL);
+    free(text);
+    free(PRINTS("run", LINE, SIMULATED("l40s"), "--rate", "5000"));
+    free(PRINTS("run", LINE, SIMULATED("h200"), "--rate", "5000"));
+    text = PRINTS("replay", "--db", db, "--run", "3", "--against", "4");
+    ck_assert_msg(sscanf(text, "batches: %u of %u equal (%*u %%), first that differs: step %u",
+                         &equal, &all, &first) == 3,
+                  "%s", text);
+    ck_assert(equal < all && first < all);
+    ck_assert_ptr_nonnull(strstr(text, " of run 3 (request "));
+    ck_assert_ptr_nonnull(strstr(text, " in its steps)\n"));
+    free(text);
+    text = PRINTS("replay", "--db", db, "--run", "3", "--against", "3", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"first_different\": null"));
+    free(text);
+    free(PRINTS("run", SMALL, TRAFFIC, "--gpu", "l40s", "--db", db));
+    complains(CLI("replay", "--db", db, "--run", "1", "--against", "5"), 2, "no steps");
+#undef SIMULATED
+#undef LINE
+}
+
 SUITE("live_cli")

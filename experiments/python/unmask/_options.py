@@ -283,6 +283,7 @@ _G42 = (
 _G43 = (
     ("db", "FILE", "the database"),
     ("run", "N", "the run's number; it must hold its steps"),
+    ("against", "N", "another run of the same requests: play nothing, and print how many batches of the two are equal"),
     ("steps", "FILE", "write what was predicted and measured, one row per submission, as CSV"),
     ("operators", "K", "with cpu or cuda: measure every K-th submission operator by operator"),
     ("allow-plugin", None, "load the plug-ins that the run names, where they are those that it loaded (default: a database runs no code)"),

@@ -7,16 +7,20 @@ import os
 import pathlib
 import re
 import secrets
+import struct
 import time
 
 from unmask._digest import digest
-from unmask._errors import file_of
+from unmask._errors import UsageError, file_of
 from unmask._folder import Folder
 from unmask._process import Program, now, warn
 from unmask._progress import Progress
-from unmask._view import ENOUGH, Batch, heard_confidences, heard_view, packed_enough
+from unmask._view import (ENOUGH, Batch, heard_confidences, heard_route, heard_view, packed_enough, packed_enough_routes,
+                          packed_heard, packed_moves, packed_route)
 
-_NAME, _NAME_BYTES = b"UNMASK-NAME-OF-THE-POLICY", 128  # where shim.c has the policy's name
+# Where shim.c has what is written of a policy: its name, 8 reasons, and whether it has `happened` and `move`.
+_MARK, _MAX_REASONS, _REASON_CHARS = b"UNMASK-NAME-OF-THE-POLICY", 8, 32
+_WRITTEN = struct.Struct("128s" + _MAX_REASONS * f"{_REASON_CHARS + 1}s" + "2B")
 _HERE = pathlib.Path(__file__).resolve().parent
 _BUILD = _HERE.parents[2] / "build"
 # Installed they are beside this file; in a clone they are what `make` has built there.
@@ -24,16 +28,24 @@ PROGRAM, _SHIMS = next(((program, shims) for program, shims in ((_HERE / "bin/un
     _BUILD / "unmask", _BUILD / "python")) if program.exists() and shims.exists()), (_HERE / "bin/unmask", _HERE / "lib"))
 
 
-class _Asked:
+class Policy:
     """What all policies have."""
+
+    _optional = None  # the method that a policy of the kind may lack
 
     @property
     def is_trial(self):
         """Whether the question is of the trial before a run, of which nothing should be learned."""
         return getattr(now, "is_trial", False)
 
+    def _has_optional(self):
+        return self._optional is not None and callable(getattr(self, self._optional, None))
 
-class Scheduler(_Asked):
+    def _written_reasons(self):
+        return []
+
+
+class Scheduler(Policy):
     """A scheduler: `schedule` says which requests take part in the next step. It has to decide the same for the same
     view, which may be any that can be: before a run it is tried on drawn ones, twice each, for up to 0.3 s;
     `view.is_trial` tells. Every run and replica, and the trial, asks a copy of its own (`copy.deepcopy` of the policy as it
@@ -48,29 +60,46 @@ class Scheduler(_Asked):
                         batch.run(request)
                 for request in sorted(view.waiting, key=lambda r: r.output_tokens):
                     batch.admit(request)
+
+    It may have `happened(happenings)`, which is told before the next decision what happened since the last one, in its order
+    (`Happening`): arrivals, starts, steps that ended, ends. Where nothing runs or waits any more it is told at once. Reasons
+    of its own for which it rejects are its `reject_reasons`, up to 8 names of a-z, 0-9 and -.
     """
 
-    _shim, _decides = "scheduler.so", "schedule"
+    _shim, _decides, _optional = "scheduler.so", "schedule", "happened"
+    reject_reasons = ()
 
     def schedule(self, view, batch):
         raise NotImplementedError
 
+    def _written_reasons(self):
+        reasons = self.reject_reasons
+        if isinstance(reasons, str) or len(reasons) > _MAX_REASONS or not all(
+                isinstance(one, str) and re.fullmatch(f"[a-z0-9-]{{1,{_REASON_CHARS}}}", one) for one in reasons):
+            raise UsageError(f"reject_reasons of {type(self).__name__} are {reasons!r}, expected up to {_MAX_REASONS} names of a-z, 0-9 "
+                             f"and -, with at most {_REASON_CHARS} characters each")
+        return [one.encode() for one in reasons]
+
     def _answer(self, line):
-        view = heard_view(line)
+        view, happened = heard_view(line)
         if line.is_enough:
             return line.tell(packed_enough())
+        if happened:
+            self.happened(happened)
+        if view is None:
+            return line.tell(packed_heard())
 
         def estimate(batch):
             line.tell(batch._packed(1))
             return line.hear_number()
 
-        view._estimate = estimate
+        view._estimate, view._reasons = estimate, self.reject_reasons
         batch = Batch(view)
         self.schedule(view, batch)
         return line.tell(batch._packed(0))
 
 
-class Decoder(_Asked):
+class Decoder(Policy):
     """A decoder: `choose` says which masked positions a step commits, as true values beside their confidences; at
     least one. `offsets` are their places in the block. `self.is_trial` tells the trial before a run.
 
@@ -96,6 +125,29 @@ class Decoder(_Asked):
         return line.tell(commit)
 
 
+class Router(Policy):
+    """A router: `route` says to which replica a request that arrives goes, by its index, or that it is held back
+    (`view.hold()`). It may have `move(view)`: pairs of a waiting request and the replica where it waits from now on.
+
+        class LeastWaiting(unmask.Router):
+            def route(self, request, view):
+                return min(range(len(view.replicas)), key=lambda i: view.replicas[i].n_waiting)
+    """
+
+    _shim, _decides, _optional = "router.so", "route", "move"
+
+    def route(self, request, view):
+        raise NotImplementedError
+
+    def _answer(self, line):
+        request, view = heard_route(line)
+        if line.is_enough:
+            return line.tell(packed_enough_routes())
+        if request is None:
+            return line.tell(packed_moves(self.move(view), view))
+        return line.tell(packed_route(self.route(request, view), len(view.replicas)))
+
+
 def _known_as(policy):
     """A policy's class, and where it decides."""
     code = getattr(getattr(type(policy), policy._decides, None), "__code__", None)
@@ -103,10 +155,12 @@ def _known_as(policy):
     return type(policy).__name__ + where
 
 
-def _named_shim(shim, name):
-    content = (_SHIMS / shim).read_bytes()
-    at = content.index(_NAME)
-    return content[:at] + name.encode().ljust(_NAME_BYTES, b"\0") + content[at + _NAME_BYTES:]
+def _written_shim(policy, name):
+    content, reasons = (_SHIMS / policy._shim).read_bytes(), policy._written_reasons()
+    has = policy._has_optional()
+    written = _WRITTEN.pack(name.encode(), *reasons, *[b""] * (_MAX_REASONS - len(reasons)), has, has)
+    at = content.index(_MARK)
+    return content[:at] + written + content[at + _WRITTEN.size:]
 
 
 class _Trials:
@@ -176,7 +230,7 @@ class Policies:
                 break
             name = f"{first}-{n}"
         name += ".so"
-        self._place().write(name, _named_shim(policy._shim, name) + f"{name} {made_of}".encode())
+        self._place().write(name, _written_shim(policy, name) + f"{name} {made_of}".encode())
         self._by_name[name] = policy
         self._paths[id(policy)] = os.path.join(self._folder.path, name)
         self.names[self._paths[id(policy)]] = _known_as(policy)

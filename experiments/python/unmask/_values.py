@@ -10,7 +10,7 @@ import os
 import re
 
 from unmask._errors import UsageError
-from unmask._policy import Decoder, Scheduler
+from unmask._policy import Policy
 from unmask._trace import Trace, microseconds_of
 
 _MOST_CHARS = 190
@@ -38,7 +38,7 @@ def _kind(value):
 def text(value, name, policies):
     """One value of the option or key `name` as a word."""
     value = _plain(value)
-    if isinstance(value, (Scheduler, Decoder)):
+    if isinstance(value, Policy):
         return policies.path_of(value)
     if isinstance(value, Trace):
         return value.path
@@ -70,7 +70,7 @@ def text(value, name, policies):
 
 def is_many(value):
     """Whether a value is several: a list, an array, a column, a view or an iterator of any kind."""
-    if isinstance(value, (Scheduler, Decoder, Trace, str, bytes, os.PathLike, type, enum.Enum)):
+    if isinstance(value, (Policy, Trace, str, bytes, os.PathLike, type, enum.Enum)):
         return False
     return getattr(value, "ndim", 1) != 0 and isinstance(value, collections.abc.Iterable)
 

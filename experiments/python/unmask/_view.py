@@ -1,9 +1,11 @@
-"""What a policy sees and answers: requests, the view of a scheduler, its batch. Nothing is made of a question before a
-policy asks for it: requests are read out of the message as they are looked at, columns are where they came."""
+"""What a policy sees and answers: requests, the view of a scheduler, its batch, what happened, the view of a router. Nothing
+is made of a question before a policy asks for it: requests are read out of the message as they are looked at, columns are
+where they came."""
 
 import collections
 import collections.abc
 import functools
+import operator
 import struct
 
 _FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "I", "committed_tokens": "I", "block": "I",
@@ -14,17 +16,33 @@ _FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "
            "load_ns": "q", "load_kv_free_bytes": "q"}
 REQUEST = struct.Struct("<" + "".join(_FIELDS.values()))
 _OFFSETS = {name: struct.calcsize("<" + "".join(list(_FIELDS.values())[:n])) for n, name in enumerate(_FIELDS)}
-_HEAD = struct.Struct("<6I6q")
+_HEAD = struct.Struct("<10I6q")
+_HAPPENED = struct.Struct("<3q2IiI" + "".join(_FIELDS.values()))
+_ROUTED = struct.Struct("<4I2q" + "".join(_FIELDS.values()))
+_REPLICA = struct.Struct("<4I2q")
 _ASKED = struct.Struct("<I4x" + "".join(_FIELDS.values()))
 _ANSWER = struct.Struct("<8Iq")
+_ROUTES = struct.Struct("<2Iq")
 _HOLDS = {"step": 0, "change": 1, "closed": 2}
+_KINDS = "arrival", "start", "steps", "preemption", "end"
+_STATES = "pending", "queued", "running", "done", "preempted", "rejected"
 _NEVER = 2**63 - 1
+_HELD = 2**32 - 1
 ENOUGH = 2  # an answer that ends the trial
 
 Request = collections.namedtuple("Request", _FIELDS)
 Request.__doc__ = """A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step. Times that have
 not come are -1, a deadline that it has not is 2**63 - 1. load_* are the load of its replica, for decoders."""
 _request = functools.partial(tuple.__new__, Request)
+
+Happening = collections.namedtuple("Happening", "kind request state now_ns steps committed_tokens ns query_tokens")
+Happening.__doc__ = f"""Something that happened between two decisions (sim/policy/scheduler/scheduler.h). `kind`: {', '.join(_KINDS)}; `request` and
+its `state`, as they were at `now_ns`: {', '.join(_STATES)}. Of "steps": how many of them ended in which it took part, how long all
+took (`ns`), and what they did for it."""
+
+Replica = collections.namedtuple(
+    "Replica", "n_running n_waiting n_whole shared_tokens kv_free_bytes outstanding_tokens waiting")
+Replica.__doc__ = """A replica as a router sees it (sim/policy/router/router.h); `waiting`: the requests that wait there."""
 
 
 def _numpy():
@@ -145,7 +163,8 @@ class View:
     """What a scheduler sees (sim/policy/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step."""
 
     __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "kv_free_bytes", "kv_total_bytes", "max_batched_tokens",
-                 "max_requests", "n_slots", "replica", "seed", "running", "waiting", "is_trial", "_estimate")
+                 "max_requests", "n_slots", "replica", "n_replicas", "seed", "running", "waiting", "is_trial", "_estimate",
+                 "_reasons")
 
     def estimate_ns(self, batch):
         """How long a step with this batch would take."""
@@ -168,7 +187,7 @@ class Batch:
         self.free_tokens, self.free_kv_bytes = view.max_batched_tokens, view.kv_free_bytes
         self.free_requests = view.max_requests - len(view.running)
         self.hold, self._wake_ns = "change", _NEVER
-        self._words, self._rejected = {}, []
+        self._words, self._rejected, self._why = {}, [], []
 
     def run_all(self):
         """Every running request takes part; False where their tokens do not fit."""
@@ -203,9 +222,14 @@ class Batch:
         self.free_requests -= 1
         return True
 
-    def reject(self, request):
-        """A waiting request leaves, for the reason `scheduler`."""
+    def reject(self, request, reason=None):
+        """A waiting request leaves. `reason`: one of the policy's `reject_reasons`, by default its first; a policy that names
+        none rejects for the reason `scheduler`."""
+        reasons = self._view._reasons
+        if reason is not None and reason not in reasons:
+            raise ValueError(f"reject: '{reason}' is none of the policy's reject_reasons, which are {', '.join(reasons) or 'none'}")
         self._rejected.append(request.slot)
+        self._why.append(reasons.index(reason) if reason is not None else 0)
 
     def wait_until(self, ns):
         """Ask again then, whatever `hold` says: where something takes part, after the step that is under way."""
@@ -223,21 +247,78 @@ class Batch:
         if hold is None:
             raise ValueError(f"hold is {self.hold!r}, expected one of {', '.join(_HOLDS)}")
         words = [self._words.get(slot, (0, 0, 0)) for slot in slots] if self._words else []
-        numbers = slots + self._rejected + [word[k] for k in range(3) for word in words]
+        numbers = slots + self._rejected + self._why + [word[k] for k in range(3) for word in words]
         return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, len(self._rejected), bool(words), 0,
                             self._wake_ns) + (struct.pack(f"<{len(numbers)}I", *numbers) if numbers else b"")
 
 
+class RouterView:
+    """What a router sees (sim/policy/router/router.h): `now_ns`, `replicas`, and how many requests are held back, `n_held`."""
+
+    __slots__ = ("now_ns", "seed", "n_held", "replicas", "is_trial", "_capacity")
+
+    def hold(self, until_ns=None):
+        """An answer of `route`: the request is held back, and asked about again once a step has ended or a request has left
+        somewhere, and at `until_ns`."""
+        return Hold(_NEVER if until_ns is None else int(until_ns))
+
+    def __repr__(self):
+        return f"<RouterView at {self.now_ns / 1e9:.6g} s: {len(self.replicas)} replicas, {self.n_held} requests held back>"
+
+
+class Hold(int):
+    """Until when a request is held back at most, in ns."""
+
+
 def heard_view(line):
-    """The view of the question that comes on a line."""
+    """(the view, or None where nothing is to be decided, and what happened) of the question that comes on a line."""
     data = line.hear_question()
     view = View()
-    (view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.n_slots, view.replica, view.now_ns,
-     view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes, view.seed) = _HEAD.unpack_from(data)
+    (decides, n_happened, view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.n_slots, view.replica,
+     view.n_replicas, _, view.now_ns, view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes,
+     view.seed) = _HEAD.unpack_from(data)
+    end = _HEAD.size + REQUEST.size * (n_running + n_waiting)
     view.running = Requests(data, _HEAD.size, n_running)
     view.waiting = Requests(data, _HEAD.size + REQUEST.size * n_running, n_waiting)
     view.is_trial = line.is_trial
-    return view
+    happened = [
+        Happening(_KINDS[kind], _request(request), _STATES[state], now_ns, steps, committed, ns, queries)
+        for now_ns, ns, queries, kind, steps, committed, state, *request in _HAPPENED.iter_unpack(
+            memoryview(data)[end:end + _HAPPENED.size * n_happened])]
+    return view if decides else None, happened
+
+
+def heard_route(line):
+    """(the request that a router is asked about, or None where it is asked what moves; its view) of a question."""
+    data = line.hear_question()
+    view = RouterView()
+    moves, n, view.n_held, view._capacity, view.now_ns, view.seed, *request = _ROUTED.unpack_from(data)
+    at, view.replicas, view.is_trial = _ROUTED.size + _REPLICA.size * n, [], line.is_trial
+    for i in range(n):
+        counts = _REPLICA.unpack_from(data, _ROUTED.size + _REPLICA.size * i)
+        view.replicas.append(Replica(*counts, Requests(data, at, counts[1])))
+        at += REQUEST.size * counts[1]
+    return None if moves else _request(request), view
+
+
+def packed_route(chosen, n):
+    """`chosen`: a replica of n, or a Hold."""
+    if isinstance(chosen, Hold):
+        return _ROUTES.pack(0, _HELD, chosen)
+    replica = operator.index(chosen)
+    if not 0 <= replica < n:
+        raise ValueError(f"route answered {replica}, expected a replica from 0 to {n - 1}, or view.hold()")
+    return _ROUTES.pack(0, replica, _NEVER)
+
+
+def packed_moves(moves, view):
+    """`moves`: pairs of a waiting request and the replica to which it goes."""
+    pairs = [(request.slot, operator.index(to)) for request, to in moves]
+    if len(pairs) > view._capacity:
+        raise ValueError(f"move answered {len(pairs)} moves, of which at most {view._capacity} fit")
+    if any(not 0 <= to < len(view.replicas) for _, to in pairs):
+        raise ValueError(f"move answered a replica that is none from 0 to {len(view.replicas) - 1}")
+    return _ROUTES.pack(0, len(pairs), _NEVER) + struct.pack(f"<{2 * len(pairs)}I", *(n for pair in pairs for n in pair))
 
 
 def heard_confidences(line):
@@ -250,3 +331,12 @@ def heard_confidences(line):
 
 def packed_enough():
     return _ANSWER.pack(ENOUGH, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def packed_heard():
+    """What happened was heard."""
+    return _ANSWER.pack(0, 0, 0, 0, 0, 0, 0, 0, _NEVER)
+
+
+def packed_enough_routes():
+    return _ROUTES.pack(ENOUGH, 0, _NEVER)

@@ -85,7 +85,7 @@ static inline struct decode_rule decoder_rule(const struct decoder *decoder, con
  * not among them. */
 static inline struct decode_rule decoder_rule_always(const struct decoder *decoder,
                                                      const void *state) {
-    const struct request any = {.steps_per_block = 1, .window = window_of(0, 0, 1, 1)};
+    const struct request any = {.window = window_of(0, 0, 1, 1), .steps_per_block = 1};
     return decoder_rule(decoder, state, &any);
 }
 
