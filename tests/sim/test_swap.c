@@ -332,6 +332,42 @@ TEST(chunked_swaps_while_the_host_has_room_and_computes_anew_else) {
     ck_assert(n_swapped[2] == 0 && n_preempted[2] > 0 && tokens[2] > tokens[1]);
 }
 
+/* Under fast-serve requests of short answers come after long ones of which each has a place. */
+static void preempt_for_turns(const char *name, const char *host, uint64_t *n_preempted,
+                              uint64_t *n_swapped) {
+    static const char how[] = "scheduler.preempts=swap";
+    const char *const settings[] = {"scheduler=fast-serve",
+                                    "scheduler.quantum=64",
+                                    "scheduler.aging=1ms",
+                                    "max_requests=2",
+                                    how,
+                                    host,
+                                    NULL};
+    struct keeper keeper = {0};
+    memset(&script, 0, sizeof script);
+    *n_preempted = *n_swapped = 0;
+    ck_assert_uint_eq(serves(name, settings, N, 60, 96, &keeper).completed, N);
+    for (size_t k = 0; k < keeper.n_steps; k++) {
+        *n_swapped += keeper.steps[k].record.swap.n_out;
+    }
+    for (uint32_t k = 0; k < N; k++) {
+        *n_preempted += record_of(&keeper, k)->preemptions;
+    }
+    keeper_fini(&keeper);
+}
+
+TEST(schedulers_of_turns_swap_whatever_the_cache_and_compute_exact_rows_anew_else) {
+    uint64_t n_preempted, n_swapped;
+    preempt_for_turns("dllm-serve", "swap.host_bytes=8GiB", &n_preempted, &n_swapped);
+    ck_assert(n_swapped > 0 && n_swapped == n_preempted);
+    preempt_for_turns("dllm-serve", "swap.host_bytes=1MiB", &n_preempted, &n_swapped);
+    ck_assert(n_swapped == 0 && n_preempted == 0);
+    preempt_for_turns("sdar", "swap.host_bytes=8GiB", &n_preempted, &n_swapped);
+    ck_assert(n_swapped > 0 && n_swapped == n_preempted);
+    preempt_for_turns("sdar", "swap.host_bytes=1MiB", &n_preempted, &n_swapped);
+    ck_assert(n_swapped == 0 && n_preempted > 0);
+}
+
 static void opens_not(const char *name, const char *gpu, const char *const *words,
                       const char *sentence) {
     struct setting settings[8];

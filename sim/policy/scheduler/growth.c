@@ -10,10 +10,14 @@ struct growth growth_of(const struct schedule_view *view, enum preempts preempts
                            .swaps = preempts == PREEMPTS_SWAP};
 }
 
-/* Swapped out where the host's memory has room, computed anew else. */
-static void give_back(struct growth *growth, uint32_t slot, struct batch *batch) {
-    const int64_t bytes = growth->view->requests[slot].kv_held_bytes;
-    if (growth->swaps && bytes <= growth->host_bytes) {
+bool growth_swaps(const struct growth *growth, const struct request *request) {
+    return growth->swaps && request->kv_held_bytes <= growth->host_bytes;
+}
+
+void growth_give_back(struct growth *growth, uint32_t slot, struct batch *batch) {
+    const struct request *request = &growth->view->requests[slot];
+    const int64_t bytes = request->kv_held_bytes;
+    if (growth_swaps(growth, request)) {
         batch->swaps[batch->n_preempted] = 1;
         growth->host_bytes -= bytes;
     }
@@ -26,7 +30,7 @@ bool growth_take(struct growth *growth, uint32_t i, struct batch *batch) {
     const struct request *request = &view->requests[view->running[i]];
     int64_t needed = request->kv_bytes - request->kv_held_bytes;
     while (needed > growth->free_bytes) {
-        give_back(growth, view->running[--growth->n_running], batch);
+        growth_give_back(growth, view->running[--growth->n_running], batch);
         if (growth->n_running == i) {
             return false;
         }

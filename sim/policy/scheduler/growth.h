@@ -10,6 +10,11 @@
 /* How requests give their memory back, and its parameter. */
 enum preempts { PREEMPTS_RECOMPUTE, PREEMPTS_SWAP };
 extern const char *const preempts_words[]; /* ends with NULL */
+#define PREEMPTS_PARAM(state, field)                                                               \
+    PARAM_ONE_OF(                                                                                  \
+        "preempts", state, field, preempts_words, "recompute",                                     \
+        "how a request gives its memory back: it is computed anew, or swapped out to the "         \
+        "host's memory while that has room (swap.host_bytes)")
 
 /* What is left while a batch is put together. Running requests give back from the last admitted on;
  * those from n_running on have. */
@@ -21,6 +26,12 @@ struct growth {
 };
 
 struct growth growth_of(const struct schedule_view *view, enum preempts preempts);
+
+/* Whether it would be swapped out by growth_give_back. */
+bool growth_swaps(const struct growth *growth, const struct request *request);
+
+/* Preempts a running request: swapped out where the host's memory has room, computed anew else. */
+void growth_give_back(struct growth *growth, uint32_t slot, struct batch *batch);
 
 /* Room for the growth of the running request at place `i` of view->running, with the last ones
  * preempted where it is lacking; false when it was itself the last, and is preempted. */

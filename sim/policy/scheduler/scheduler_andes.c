@@ -24,7 +24,7 @@ static const struct param params[] = {
           "after its arrival a request's first text is expected"),
     PARAM("margin", PARAM_I64, struct state, turns.margin_ns, "ns", "2 s", 0, 1e12,
           "so much more a reader has to have whose request is preempted for another"),
-    TURNS_PARAM(struct state),
+    TURNS_PARAMS(struct state),
 };
 
 /* When the reader runs out of text. */

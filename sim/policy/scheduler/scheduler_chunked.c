@@ -18,11 +18,7 @@ static const struct param params[] = {
     {"admits_after_preemption", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
      offsetof(struct state, admits_after_preemption),
      "waiting requests may start in a step that preempts others"},
-    {"preempts", PARAM_WORD, 0, "1", "recompute", 0, 1, preempts_words,
-     offsetof(struct state, preempts),
-     "how a request gives its memory back: it is computed anew, or swapped out to the host's "
-     "memory "
-     "while that has room (swap.host_bytes)"},
+    PREEMPTS_PARAM(struct state, preempts),
 };
 
 static void list(struct batch *batch, const struct request *request, uint32_t slot,

@@ -21,7 +21,7 @@ static const struct param params[] = {
     PARAM(
         "slowdown", PARAM_F64, struct state, slowdown, "1", "1", 0, 1000,
         "what would be late if it took that many times as long as alone is rejected (0: none is)"),
-    TURNS_PARAM(struct state),
+    TURNS_PARAMS(struct state),
 };
 
 static const double late = 1e19; /* beyond every deadline */

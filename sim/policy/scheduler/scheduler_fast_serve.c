@@ -8,8 +8,9 @@
  * time, so that a live run decides as a simulated one; a request is preempted at the end of any
  * pass. In place of a limit to starvation and a promotion to the first level, each level counts as
  * much as `aging` of arriving there later: a request is overtaken only by those that come at most
- * so much later a level. What is paused stays in the GPU's memory as long as there is room, or else
- * is computed anew; the paper's swapping to the host's memory, ahead of time, is not here. */
+ * so much later a level. What is paused stays in the GPU's memory as long as there is room; then
+ * it is computed anew, or swapped to the host's memory, though not ahead of time as in the paper.
+ */
 #include "sim/policy/scheduler/turns.h"
 
 enum { LEVELS = 31 };
@@ -24,7 +25,7 @@ static const struct param params[] = {
           "query tokens of the first level"),
     PARAM("aging", PARAM_I64, struct state, aging_ns, "ns", "100 s", 0, 1e12,
           "a level counts as much as coming there so much later"),
-    TURNS_PARAM(struct state),
+    TURNS_PARAMS(struct state),
 };
 
 /* Goes down as far as it has used up what levels allow; returns its place there. */

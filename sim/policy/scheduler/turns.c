@@ -1,7 +1,5 @@
 #include "sim/policy/scheduler/turns.h"
 
-#include "sim/policy/scheduler/growth.h"
-
 void turns_put(struct turns *turns, struct ranked *own, uint32_t slot, double key) {
     own[slot].runs = 0;
     ranks_put(&turns->waiting, own, slot, key);
@@ -34,7 +32,8 @@ struct turn {
     const struct turns *turns;
     const struct schedule_view *view;
     struct batch *batch;
-    int64_t tokens, free_bytes;
+    struct growth growth;
+    int64_t tokens;
     uint32_t places, running, end, waiting;
     uint32_t n_running, n_waiting; /* that take part */
     uint32_t cut, chunk;           /* the last of them, if it takes a chunk */
@@ -44,16 +43,20 @@ static const struct ranked *own_of(const struct turn *turn, uint32_t link) {
     return (const struct ranked *)turn->view->own + (link - 1);
 }
 
+static bool gives_back(const struct turn *turn, uint32_t link) {
+    const struct request *request = &turn->view->requests[link - 1];
+    return request->span.exact || growth_swaps(&turn->growth, request);
+}
+
 /* Preempts the last one that runs and was not taken, other than `link`; false: there is none. */
 static bool preempt_for(struct turn *turn, uint32_t link) {
     const uint32_t last = turn->end;
-    if (turn->running == 0 || last == link || !turn->view->requests[last - 1].span.exact ||
+    if (turn->running == 0 || last == link || !gives_back(turn, last) ||
         (turn->waiting == link &&
          own_of(turn, last)->key - own_of(turn, link)->key <= (double)turn->turns->margin_ns)) {
         return false;
     }
-    turn->batch->preempted[turn->batch->n_preempted++] = last - 1;
-    turn->free_bytes += turn->view->requests[last - 1].kv_held_bytes;
+    growth_give_back(&turn->growth, last - 1, turn->batch);
     turn->places++;
     turn->running = last == turn->running ? 0 : turn->running;
     turn->end = own_of(turn, last)->before;
@@ -66,7 +69,7 @@ static bool take(struct turn *turn, uint32_t link, bool waits) {
     const int64_t growth = request->kv_bytes - request->kv_held_bytes;
     const uint32_t chunk = growth_chunk(request, turn->tokens);
     bool fits = chunk > 0;
-    while (fits && (growth > turn->free_bytes || (waits && turn->places == 0))) {
+    while (fits && (growth > turn->growth.free_bytes || (waits && turn->places == 0))) {
         fits = preempt_for(turn, link);
     }
     if (!fits) { /* none that waits starts before it; what it runs out of others do not get */
@@ -78,7 +81,7 @@ static bool take(struct turn *turn, uint32_t link, bool waits) {
     turn->cut = is_cut ? link : 0;
     turn->chunk = chunk;
     turn->tokens = is_cut ? 0 : turn->tokens - chunk;
-    turn->free_bytes -= growth;
+    turn->growth.free_bytes -= growth;
     turn->places -= waits;
     return true;
 }
@@ -123,12 +126,12 @@ static void list(const struct turn *turn, uint32_t link, uint32_t n) {
 static uint32_t take_all_running(struct turn *turn, uint32_t most) {
     const struct schedule_view *view = turn->view;
     if (turn->running == 0 || view->running_tokens > turn->tokens ||
-        view->running_growth_bytes > turn->free_bytes || view->n_running > most ||
+        view->running_growth_bytes > turn->growth.free_bytes || view->n_running > most ||
         (turn->waiting != 0 && own_of(turn, turn->end)->key > own_of(turn, turn->waiting)->key)) {
         return 0;
     }
     turn->tokens -= view->running_tokens;
-    turn->free_bytes -= view->running_growth_bytes;
+    turn->growth.free_bytes -= view->running_growth_bytes;
     turn->running = 0;
     turn->batch->all_running = 1;
     return view->n_running;
@@ -139,7 +142,7 @@ bool turns_take(const struct turns *turns, const struct schedule_view *view, str
                         .view = view,
                         .batch = batch,
                         .tokens = view->max_batched_tokens,
-                        .free_bytes = view->kv_free_bytes,
+                        .growth = growth_of(view, turns->preempts),
                         .places = view->max_requests - view->n_running,
                         .running = turns->running.first,
                         .end = turns->running.last,

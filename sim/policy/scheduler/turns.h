@@ -5,24 +5,28 @@
  * order.
  *
  * Where memory or places lack for one that stands further ahead, the last ones that run are
- * preempted, if their caches are exact, and compute anew later; else it waits until one ends, and
- * none after it starts before. A scheduler of turns `grows`. */
+ * preempted: swapped out, if that is asked for and the host's memory has room, or else computed
+ * anew later, if their caches are exact. Where neither can be it waits until one ends, and none
+ * after it starts before. A scheduler of turns `grows`. */
 #ifndef UNMASK_SIM_POLICY_SCHEDULER_TURNS_H
 #define UNMASK_SIM_POLICY_SCHEDULER_TURNS_H
 
+#include "sim/policy/scheduler/growth.h"
 #include "sim/policy/scheduler/ranks.h"
 
 /* Part of a scheduler's state, zeros at first. Its memory of each request is a struct ranked. */
 struct turns {
     uint32_t at_once;  /* requests of a step; 0: as many as fit */
+    uint32_t preempts; /* enum preempts */
     int64_t margin_ns; /* how much later the key of one that runs has to be than that of one
                           that waits, so that it is preempted for it, where keys are times */
     struct ranks running, waiting;
 };
 
-#define TURNS_PARAM(state)                                                                         \
+#define TURNS_PARAMS(state)                                                                        \
     PARAM("at_once", PARAM_U32, state, turns.at_once, "requests", "0", 0, 65536,                   \
-          "requests that take part in a step (0: as many as fit)")
+          "requests that take part in a step (0: as many as fit)"),                                \
+        PREEMPTS_PARAM(state, turns.preempts)
 
 /* One that arrives, or that has another place in the order from now on: the least key first. */
 void turns_put(struct turns *turns, struct ranked *own, uint32_t slot, double key);
