@@ -479,13 +479,15 @@ static void ask(const struct schedule_view *view) {
 static struct answer *heard(void) {
     look();
     size_t n = hear(0, sizeof(struct answer));
-    const struct answer *answer = (const void *)line.heard;
-    const size_t words = (answer->says ? 4 : 1) * (size_t)answer->n + 2 * answer->n_rejected;
+    struct answer *answer = (void *)line.heard;
+    const size_t words =
+        (answer->says ? 4 : 1) * (size_t)answer->n + (size_t)2 * answer->n_rejected;
     hear(n, sizeof *answer + words * sizeof *answer->slots);
+    answer = (void *)line.heard; /* which may have moved */
     if (answer->kind == ENOUGH) {
         _exit(CALL_TRIAL_ENDED);
     }
-    return (void *)line.heard;
+    return answer;
 }
 
 /* What happened is told without a question. */
