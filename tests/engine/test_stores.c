@@ -161,6 +161,33 @@ int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_b
     return 0;
 }
 
+/* No session here has host memory: none is swapped out. */
+int forward_open_host(struct forward *forward, int64_t bytes, unsigned char **out,
+                      struct err *err) {
+    (void)forward, (void)bytes, (void)out;
+    return err_world(err, "no host memory in this test");
+}
+
+void forward_close_host(struct forward *forward, unsigned char *host) {
+    (void)forward;
+    ck_assert_ptr_null(host);
+}
+
+int forward_swap(struct forward *forward, const struct row_copy *copy, struct err *err) {
+    (void)forward, (void)copy;
+    return err_world(err, "no host memory in this test");
+}
+
+int forward_swap_wait(struct forward *forward, struct err *err) {
+    (void)forward;
+    return err_world(err, "no host memory in this test");
+}
+
+int64_t forward_page_bytes(const struct forward *forward) {
+    (void)forward;
+    return 0;
+}
+
 enum { PROMPT = 20, OUTPUT = 21, BLOCK = 8, CANVAS = PROMPT + OUTPUT };
 
 static const struct step_limits small = {.max_requests = 4,
