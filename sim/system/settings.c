@@ -158,7 +158,7 @@ const struct param system_params[] = {
          "[backend = sim and serves = on and rows = exact]"),
     KEY("swap.host_bytes", PARAM_I64, swap_host_bytes, "bytes", "0", 0, 1e15,
         "memory of the host that a scheduler may swap requests out to, for each GPU (0: none) "
-        "[backend != lmax]"),
+        "[backend = step or serves = on and swaps = on]"),
     KEY("swap.overlaps", PARAM_BOOL, swap_overlaps, "1", "off", 0, 1,
         "copies to and from the host's memory go layer by layer during the first pass after them "
         "(off: before it) [swap.host_bytes > 0]"),

@@ -157,6 +157,18 @@ static const char *grows_word(const struct system *s) {
     return switch_word(s->scheduler->grows);
 }
 
+bool system_preempts_by_swap(const struct system *s) {
+    const struct policy *policy = &s->scheduler->policy;
+    const struct param *param = param_find(policy->params, policy->n_params, "preempts");
+    char text[32];
+    return param != NULL && param->type == PARAM_WORD &&
+           strcmp(param_text(param, s->scheduler_state, text, sizeof text), "swap") == 0;
+}
+
+static const char *swaps_word(const struct system *s) {
+    return switch_word(system_preempts_by_swap(s) || !policy_is_built_in(&s->scheduler->policy));
+}
+
 static const char *picks_word(const struct system *s) {
     return switch_word(system_reads_logits(s));
 }
@@ -220,6 +232,7 @@ static const struct {
     {{"draws", "on: what a simulated step commits is drawn from the decode process"}, draws_word},
     {{"grows", "on: the scheduler lets requests start with the memory of their next step"},
      grows_word},
+    {{"swaps", "on: the scheduler preempts by swapping, or is a plug-in, which may"}, swaps_word},
     {{"picks", "on: steps have the operator that draws tokens or other confidences"}, picks_word},
     {{"steps", "on: decoder, cache policy or scheduler go by steps_per_block"}, steps_word},
     {{"profiled", "on: the GPU has a profile of models of this shape, which our own runtime uses"},

@@ -40,6 +40,9 @@ void system_warn_of_unread(const struct system *system, const struct facts *fact
 /* The same where single steps are priced or planned. */
 void system_warn_of_unread_in_step(const struct system *system, struct warnings *warnings);
 
+/* Whether the scheduler's parameter `preempts`, where it has one, says to swap. */
+bool system_preempts_by_swap(const struct system *system);
+
 /* The doc of a key, of a part that was chosen (`router`) or of a parameter of what was chosen
  * (`cache.retention`); NULL: there is no such key. */
 const char *system_key_doc(const struct system *system, const char *key);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "sim/system/system_parts.h"
+#include "sim/system/system_reads.h"
 
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
 static int check_settings(const struct system *s, struct err *err) {
@@ -68,18 +69,9 @@ static int check_prefixes(const struct system *s, struct err *err) {
         s->model->title);
 }
 
-/* Whether the scheduler's parameter `preempts`, where it has one, says to swap. */
-static bool preempts_by_swap(const struct system *s) {
-    const struct policy *policy = &s->scheduler->policy;
-    const struct param *param = param_find(policy->params, policy->n_params, "preempts");
-    char text[32];
-    return param != NULL && param->type == PARAM_WORD &&
-           strcmp(param_text(param, s->scheduler_state, text, sizeof text), "swap") == 0;
-}
-
 /* Pages that requests share are no one's to move. */
 static int check_swap(const struct system *s, struct err *err) {
-    const bool swaps = preempts_by_swap(s);
+    const bool swaps = system_preempts_by_swap(s);
     if (s->settings.swap_host_bytes == 0) {
         return !swaps ? 0
                       : err_usage(err,

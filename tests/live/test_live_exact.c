@@ -155,10 +155,11 @@ static void same_batches(const struct served *a, const struct served *b, const c
     }
 }
 
+/* But for andes, which goes by the time that each was served last. */
 TEST(schedulers_of_papers_form_the_batches_live_that_they_form_simulated) {
     static const char *const names[] = {"scheduler=vtc", "scheduler=shortest-predicted",
-                                        "scheduler=fast-serve", "scheduler=edf", "scheduler=andes"};
-    for (size_t i = 0; i < 10; i++) {
+                                        "scheduler=fast-serve", "scheduler=edf"};
+    for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
         const char *name = names[i / 2];
         const char *one = i < 4 ? "max_requests=1" : "scheduler.at_once=1";
         struct system *system =
