@@ -17,8 +17,9 @@
 struct result {
     const struct summary *summary;
     const struct run_facts *facts; /* NULL where only its requests count */
-    const struct group *group;     /* of a tenant, whose the summary then is; else NULL */
-    const struct summary *run;     /* then the run's */
+    const struct group *group;     /* whose the summary is; NULL: the run's */
+    enum grouping by;              /* of a group, */
+    const struct summary *run;     /* and the run's */
 };
 
 enum column_kind {
@@ -49,7 +50,7 @@ struct column {
     double (*number)(const struct result *result);
     json_t *(*object)(const struct result *result);
     bool (*is_there)(const struct result *result); /* whether JSON has it; NULL: always */
-    bool of_tenants;                               /* a tenant's object has it as well */
+    bool of_groups;                                /* a group's object has it as well */
 
     /* Of requests, as sim/serve/request.def has them. */
     int since;          /* 0: it is not kept */
@@ -69,7 +70,7 @@ struct column {
         const char *: COLUMN_TEXT,                                                                 \
         struct distribution: COLUMN_DISTRIBUTION)
 
-enum column_owner { OF_PLOTS, OF_RUN, OF_RUN_REQUESTS, OF_RUN_RESULT, OF_TENANT, OF_REQUEST };
+enum column_owner { OF_PLOTS, OF_RUN, OF_RUN_REQUESTS, OF_RUN_RESULT, OF_GROUP, OF_REQUEST };
 
 /* Columns that end with one without a name, under a title of the reference. */
 struct column_group {
@@ -85,8 +86,8 @@ extern const struct column_group column_groups[];
 
 extern const struct column request_columns[];
 
-/* Puts a run's columns into `object`: of OF_RUN all, of OF_RUN_REQUESTS those alone; of OF_TENANT
- * those and a tenant's of the run's. Not 0 where a text is not UTF-8, or a number not finite. */
+/* Puts a run's columns into `object`: of OF_RUN all, of OF_RUN_REQUESTS those alone; of OF_GROUP
+ * those and a group's of the run's. Not 0 where a text is not UTF-8, or a number not finite. */
 int columns_put(const struct result *result, enum column_owner owner, json_t *object);
 
 /* A kept column of a record. */

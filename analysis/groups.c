@@ -7,6 +7,15 @@
 #include "analysis/summary.h"
 #include "sim/base/mem.h"
 
+const struct grouping_words grouping_words[GROUPING_COUNT] = {
+    [BY_TENANT] = {"tenant", "tenants", "fairness"},
+    [BY_PRIORITY] = {"priority", "classes", "fairness_of_classes"},
+};
+
+uint32_t grouping_key(enum grouping by, const struct request_record *record) {
+    return by == BY_TENANT ? record->tenant : record->priority;
+}
+
 void groups_fini(struct groups *groups) {
     for (size_t i = 0; i < groups->n; i++) {
         summary_fini(groups->items[i].summary);
@@ -30,9 +39,23 @@ static size_t place_of(const struct groups *groups, uint32_t key) {
     return low;
 }
 
-struct summary *groups_of(struct groups *groups, uint32_t key, const struct slo *slo) {
-    if (groups->are_too_many) {
+static struct summary *add(struct groups *groups, uint32_t key) {
+    const size_t at = place_of(groups, key);
+    groups->items = mem_grown(groups->items, groups->n, &groups->room, sizeof *groups->items);
+    memmove(&groups->items[at + 1], &groups->items[at], (groups->n++ - at) * sizeof *groups->items);
+    groups->items[at] = (struct group){key, mem_zeroed(1, sizeof(struct summary))};
+    return groups->items[at].summary;
+}
+
+struct summary *groups_of(struct groups *groups, uint32_t key, const struct summary *run) {
+    if (run->requests == 0) {
+        groups->first = key;
+    }
+    if (groups->are_too_many || (groups->n == 0 && key == groups->first)) {
         return NULL;
+    }
+    if (groups->n == 0) {
+        summary_group(run, add(groups, groups->first));
     }
     const size_t at = place_of(groups, key);
     if (at < groups->n && groups->items[at].key == key) {
@@ -43,12 +66,10 @@ struct summary *groups_of(struct groups *groups, uint32_t key, const struct slo 
         groups_fini(groups);
         return NULL;
     }
-    groups->items = mem_grown(groups->items, groups->n, &groups->room, sizeof *groups->items);
-    memmove(&groups->items[at + 1], &groups->items[at], (groups->n++ - at) * sizeof *groups->items);
-    groups->items[at] = (struct group){key, mem_zeroed(1, sizeof(struct summary))};
-    summary_init(groups->items[at].summary, slo);
-    groups->items[at].summary->is_of_group = true;
-    return groups->items[at].summary;
+    struct summary *group = add(groups, key);
+    summary_init(group, &run->slo);
+    group->is_of_group = true;
+    return group;
 }
 
 void groups_copy(const struct groups *from, struct groups *to) {
@@ -62,14 +83,11 @@ void groups_copy(const struct groups *from, struct groups *to) {
 }
 
 void groups_finish(struct groups *groups, const struct summary *run) {
-    if (groups->n < 2) {
-        groups_fini(groups);
-        return;
-    }
     for (size_t i = 0; i < groups->n; i++) {
         struct summary *group = groups->items[i].summary;
         group->first_arrival_ns = run->first_arrival_ns;
         group->last_finish_ns = run->last_finish_ns;
+        group->own_reasons = run->own_reasons;
         summary_finish(group);
     }
 }

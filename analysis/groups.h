@@ -1,9 +1,9 @@
-/* The requests of a run by whose they are: a summary for each tenant, and how evenly they were
- * served.
+/* The requests of a run in groups, by tenant or by priority: a summary for each group, and how
+ * evenly they were served.
  *
- * What a tenant's requests say is said by the columns of a run's (analysis/run_columns.c), rates
- * over the run's makespan. A tenant's service is the query tokens of all its requests' steps;
- * fairness over n tenants is Jain's index, (sum of x)^2 / (n sum of x^2), from 1/n to 1 (Jain, Chiu
+ * What a group's requests say is said by the columns of a run's (analysis/run_columns.c), rates
+ * over the run's makespan. A group's service is the query tokens of all its requests' steps;
+ * fairness over n groups is Jain's index, (sum of x)^2 / (n sum of x^2), from 1/n to 1 (Jain, Chiu
  * and Hawe, DEC-TR-301, 1984), all weights 1. */
 #ifndef UNMASK_ANALYSIS_GROUPS_H
 #define UNMASK_ANALYSIS_GROUPS_H
@@ -17,26 +17,38 @@
 struct summary;
 struct slo;
 
+/* A way to group. */
+enum grouping { BY_TENANT, BY_PRIORITY, GROUPING_COUNT };
+struct grouping_words {
+    const char *field;    /* of a request, and in the object of each group: "tenant" */
+    const char *list;     /* where a run has these objects: "tenants" */
+    const char *fairness; /* where it has Jain's index of them */
+};
+extern const struct grouping_words grouping_words[GROUPING_COUNT];
+
+uint32_t grouping_key(enum grouping by, const struct request_record *record);
+
 struct group {
-    uint32_t key;            /* a tenant's number */
+    uint32_t key;            /* a tenant's number, or a priority */
     struct summary *summary; /* of its requests; steps are not told apart */
 };
 
-/* By key. Of more than GROUPS_MOST nothing is known: n is 0. */
+/* By key. One group is the run, and has no summary before there is a second one. Of more than
+ * GROUPS_MOST nothing is known: n is 0. */
 enum { GROUPS_MOST = 1024 };
 struct groups {
     struct group *items;
     size_t n, room;
+    uint32_t first; /* the key of the run's first request */
     bool are_too_many;
 };
 
-/* The summary that a request of this key counts in; NULL where there are too many. */
-struct summary *groups_of(struct groups *groups, uint32_t key, const struct slo *slo);
+/* The summary that the run's next request, of this key, counts in as well; NULL: in none. */
+struct summary *groups_of(struct groups *groups, uint32_t key, const struct summary *run);
 
 /* `*to` becomes a copy, also the caller's to end. */
 void groups_copy(const struct groups *from, struct groups *to);
 
-/* Of one group alone nothing is kept: it is the run. */
 void groups_finish(struct groups *groups, const struct summary *run);
 void groups_fini(struct groups *groups);
 

@@ -203,21 +203,14 @@ static json_t *slo(const struct result *r) {
                      slo_bound(slo->tpot_ns));
 }
 
-static bool has_tenants(const struct result *r) {
-    return r->summary->tenants.n > 1;
-}
-
-static double fairness(const struct result *r) {
-    return groups_fairness(&r->summary->tenants);
-}
-
-static json_t *tenants(const struct result *r) {
+static json_t *groups(const struct result *r, enum grouping by) {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->summary->tenants.n; i++) {
-        const struct group *group = &r->summary->tenants.items[i];
-        const struct result of = {.summary = group->summary, .group = group, .run = r->summary};
+    for (size_t i = 0; i < r->summary->groups[by].n; i++) {
+        const struct group *group = &r->summary->groups[by].items[i];
+        const struct result of = {
+            .summary = group->summary, .group = group, .by = by, .run = r->summary};
         json_t *object = json_object();
-        if (columns_put(&of, OF_TENANT, object) != 0) {
+        if (columns_put(&of, OF_GROUP, object) != 0) {
             json_decref(object);
             json_decref(list);
             return NULL;
@@ -227,23 +220,47 @@ static json_t *tenants(const struct result *r) {
     return list;
 }
 
+static bool has_tenants(const struct result *r) {
+    return r->summary->groups[BY_TENANT].n > 1;
+}
+
+static double fairness(const struct result *r) {
+    return groups_fairness(&r->summary->groups[BY_TENANT]);
+}
+
+static json_t *tenants(const struct result *r) {
+    return groups(r, BY_TENANT);
+}
+
+static bool has_classes(const struct result *r) {
+    return r->summary->groups[BY_PRIORITY].n > 1;
+}
+
+static double fairness_of_classes(const struct result *r) {
+    return groups_fairness(&r->summary->groups[BY_PRIORITY]);
+}
+
+static json_t *classes(const struct result *r) {
+    return groups(r, BY_PRIORITY);
+}
+
 static const struct column requests[] = {
-    {"requests", "requests", "", "that arrived", SUMMARY(requests), .of_tenants = true},
+    {"requests", "requests", "", "that arrived", SUMMARY(requests), .of_groups = true},
     {"completed", "completed requests", "", "that were served whole", SUMMARY(completed),
-     .of_tenants = true},
+     .of_groups = true},
     {"rejected", "rejected requests", "", "that were not served", SUMMARY(rejected),
-     .of_tenants = true},
+     .of_groups = true},
     {"rejected_by_reason", "rejected requests", "", "by reason", OBJECT_BY(rejected_by_reason),
-     .of_tenants = true},
+     .of_groups = true},
     {"preemptions", "preemptions", "", "of running requests", SUMMARY(preemptions),
-     .of_tenants = true},
+     .of_groups = true},
     {"makespan_s", "makespan", "s", "first arrival to last finish of a completed request",
      SUMMARY(makespan_s)},
     {"throughput_tok_s", "throughput", "tokens/s", "committed output positions over the makespan",
      "Of completed requests: work lost to preemption or interruption does not count.",
-     SUMMARY(throughput_tok_s), .of_tenants = true},
+     SUMMARY(throughput_tok_s), .of_groups = true},
     {"throughput_req_s", "throughput", "requests/s", "completed requests over the makespan",
-     SUMMARY(throughput_req_s), .of_tenants = true},
+     SUMMARY(throughput_req_s), .of_groups = true},
     {"offered.rate_req_s", "offered rate", "requests/s", "arrivals over the time of arrivals",
      "See [rates](json.md#rates).", DERIVED_BY(offered_rate)},
     {"offered.served_req_s", "served rate", "requests/s", "while requests arrived",
@@ -262,47 +279,63 @@ static const struct column requests[] = {
      OBJECT_BY(offered_state)},
     {"offered.asked_req_s", "rate asked for", "requests/s", "or the workload's own",
      DERIVED_BY(asked_rate), .is_there = knows_facts},
-    {"latency_s", "latency", "s", "finish less arrival", SUMMARY(latency), .of_tenants = true},
+    {"latency_s", "latency", "s", "finish less arrival", SUMMARY(latency), .of_groups = true},
     {"ttft_s", "time to first token", "s", "end of the first block less arrival",
      "A block reaches the user when it is whole, and no token of it before.", SUMMARY(ttfb),
-     .of_tenants = true},
+     .of_groups = true},
     {"ttfb_s", "time to first block", "s", "the same as ttft_s", SUMMARY(ttfb)},
-    {"queue_s", "time in queue", "s", "admission less arrival", SUMMARY(queue), .of_tenants = true},
+    {"queue_s", "time in queue", "s", "admission less arrival", SUMMARY(queue), .of_groups = true},
     {"tpot_s", "time per output token", "s", "of the answer, after the first block",
      "Finish less the end of the first block, over the answer's tokens after it; a request "
      "without any is left out.",
-     SUMMARY(tpot), .of_tenants = true},
+     SUMMARY(tpot), .of_groups = true},
     {"goodput_req_s", "goodput", "requests/s", "requests within every objective, over makespan",
-     DERIVED_BY(goodput), .of_tenants = true},
+     DERIVED_BY(goodput), .of_groups = true},
     {"attainment", "attainment", "share", "of all that arrived, requests within every objective",
-     "A request that was rejected missed it.", DERIVED_BY(attainment), .of_tenants = true},
+     "A request that was rejected missed it.", DERIVED_BY(attainment), .of_groups = true},
     {"slo", NO_AXIS, "the bounds of the objective", "`latency_s`, `ttft_s`, `ttfb_s` and `tpot_s`.",
      OBJECT_BY(slo)},
     {"fairness", "fairness", "", "Jain's index of the service of the tenants",
      "Where there are several: from 1/n of n tenants to 1, by the query tokens of their steps.",
      DERIVED_BY(fairness), .is_there = has_tenants},
     {"tenants", NO_AXIS, "what each tenant met, where there are several",
-     "A list of objects with [the fields of a tenant](#a-tenant), by `tenant`; `plot --by tenant` "
-     "draws them. Not of more than 1024 tenants.",
+     "A list of objects with [its fields](#a-tenant-or-a-class), by `tenant`; "
+     "`plot --by tenant` draws them. Not of more than 1024 tenants.",
      OBJECT_BY(tenants), .is_there = has_tenants},
+    {"fairness_of_classes", "fairness of classes", "", "Jain's index of the service of the classes",
+     "As `fairness` is of tenants.", DERIVED_BY(fairness_of_classes), .is_there = has_classes},
+    {"classes", NO_AXIS, "what requests of each priority met, where there are several",
+     "As `tenants`, by `priority`; `plot --by priority` draws them.", OBJECT_BY(classes),
+     .is_there = has_classes},
     {NULL},
 };
 
-/* ---- a tenant ---- */
+/* ---- a tenant or a class ---- */
 
-static json_t *tenant(const struct result *r) {
+static json_t *key(const struct result *r) {
     return json_integer(r->group->key);
+}
+
+static bool is_tenant(const struct result *r) {
+    return r->by == BY_TENANT;
+}
+
+static bool is_class(const struct result *r) {
+    return r->by == BY_PRIORITY;
 }
 
 static double service_share(const struct result *r) {
     return groups_share(r->summary, r->run);
 }
 
-static const struct column tenant_columns[] = {
-    {"tenant", NO_AXIS, "its number, by the trace", OBJECT_BY(tenant)},
+static const struct column group_columns[] = {
+    {"tenant", NO_AXIS, "of a tenant: its number, by trace or workload", OBJECT_BY(key),
+     .is_there = is_tenant},
+    {"priority", NO_AXIS, "of a class: its requests' priority; larger is more urgent",
+     OBJECT_BY(key), .is_there = is_class},
     {"service_tokens", "service", "tokens", "query tokens of all steps of its requests",
      SUMMARY(service_tokens)},
-    {"service_share", "share of the service", "share", "of that of all tenants",
+    {"service_share", "share of the service", "share", "of that of the run",
      DERIVED_BY(service_share)},
     {NULL},
 };
@@ -623,8 +656,9 @@ const struct column_group column_groups[] = {
     {"Recorded runs", "Fields that plots have of runs in a database.", OF_PLOTS, recorded},
     {"What ran", "Fields of `run --json`, in its order, here and in the next sections.", OF_RUN,
      ran},
-    {"A tenant", "Of each object of `tenants`, besides fields of the run that hold for it.",
-     OF_TENANT, tenant_columns},
+    {"A tenant or a class",
+     "Of each object of `tenants` and `classes`, besides fields of the run that hold for it.",
+     OF_GROUP, group_columns},
     {"Requests of a run", "Rates, times and service-level objectives.", OF_RUN_REQUESTS, requests},
     {"Steps and tokens", "Forward passes, and what they ran and committed.", OF_RUN_RESULT, steps},
     {"Prompts and several GPUs", "Only of runs that were asked prompts, or have them.",

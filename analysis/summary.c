@@ -26,16 +26,30 @@ static void series_copy(struct series *series) {
     series->capacity = series->n;
 }
 
-void summary_copy(const struct summary *from, struct summary *to) {
-    *to = *from;
+static void copy_times(struct summary *to) {
     series_copy(&to->latency_s);
     series_copy(&to->ttfb_s);
     series_copy(&to->queue_s);
     series_copy(&to->tpot_s);
+}
+
+void summary_group(const struct summary *run, struct summary *group) {
+    *group = *run;
+    copy_times(group);
+    group->came_s = group->admitted_s = group->left_s = (struct series){0};
+    memset(group->groups, 0, sizeof group->groups);
+    group->is_of_group = true;
+}
+
+void summary_copy(const struct summary *from, struct summary *to) {
+    *to = *from;
+    copy_times(to);
     series_copy(&to->came_s);
     series_copy(&to->admitted_s);
     series_copy(&to->left_s);
-    groups_copy(&from->tenants, &to->tenants);
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        groups_copy(&from->groups[by], &to->groups[by]);
+    }
 }
 
 void summary_fini(struct summary *summary) {
@@ -46,7 +60,9 @@ void summary_fini(struct summary *summary) {
     free(summary->came_s.values);
     free(summary->admitted_s.values);
     free(summary->left_s.values);
-    groups_fini(&summary->tenants);
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        groups_fini(&summary->groups[by]);
+    }
     *summary = (struct summary){0};
 }
 
@@ -143,13 +159,16 @@ static void add_request(struct summary *summary, const struct request_record *re
 }
 
 static int on_request(void *state, const struct request_record *record, struct err *err) {
-    struct summary *summary = state, *of_tenant;
+    struct summary *summary = state;
     (void)err;
-    add_request(summary, record);
-    of_tenant = groups_of(&summary->tenants, record->tenant, &summary->slo);
-    if (of_tenant != NULL) {
-        add_request(of_tenant, record);
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        struct summary *group =
+            groups_of(&summary->groups[by], grouping_key((enum grouping)by, record), summary);
+        if (group != NULL) {
+            add_request(group, record);
+        }
     }
+    add_request(summary, record);
     return 0;
 }
 
@@ -237,7 +256,9 @@ void summary_finish(struct summary *summary) {
     if (!summary->is_of_group) {
         summary->offered = offered_to(summary);
     }
-    groups_finish(&summary->tenants, summary);
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        groups_finish(&summary->groups[by], summary);
+    }
     summary->unspoken = unspoken(summary);
     summary->met_slo = summary->unspoken != NULL ? 0 : summary->met_slo;
     summary->latency = distribution_of(summary->latency_s.values, summary->latency_s.n);

@@ -1,8 +1,9 @@
 /* The summary of a run: what its requests and steps add up to.
  *
  * It is itself a sink, cheap enough to be always on: constant work per step, seven doubles kept per
- * finished request and four more by its tenant. Times are seconds from here on. What each number
- * means stands with its column (analysis/run_columns.c, docs/reference/fields.md). */
+ * finished request, and where there are several tenants or priorities four more by each. Times are
+ * seconds from here on. What each number means stands with its column (analysis/run_columns.c,
+ * docs/reference/fields.md). */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
 #define UNMASK_ANALYSIS_SUMMARY_H
 
@@ -33,10 +34,10 @@ enum { SUMMARY_MIXED = PHASE_COUNT, SUMMARY_PHASE_COUNT = PHASE_COUNT + 1 };
 
 struct summary {
     struct slo slo;
-    bool is_of_group; /* of one tenant's requests; rates offered are not asked of them */
+    bool is_of_group; /* of one group's requests; rates offered are not asked of them */
 
     /* Written by the sink: requests. */
-    struct groups tenants;
+    struct groups groups[GROUPING_COUNT];
     uint64_t service_tokens; /* query tokens of all steps of all requests */
     uint64_t requests, completed, rejected, preemptions, met_slo;
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
@@ -91,6 +92,9 @@ void summary_fini(struct summary *summary);
 
 /* `*to` becomes as `from`, which is not finished, is now; also the caller's to end. */
 void summary_copy(const struct summary *from, struct summary *to);
+
+/* `*group` becomes what the run's requests so far add up to, as a group of them. */
+void summary_group(const struct summary *run, struct summary *group);
 
 /* A sink that adds to `summary`, which must outlive it. */
 struct sink summary_sink(struct summary *summary);

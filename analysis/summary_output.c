@@ -166,7 +166,7 @@ static void print_times(const struct summary *s, FILE *out) {
     fputc('\n', out);
 }
 
-enum { MOST_TENANT_ROWS = 16 };
+enum { MOST_GROUP_ROWS = 16 };
 
 /* "1.2 s", "-" of none. */
 static const char *time_text(const struct distribution *of, double value, char text[32]) {
@@ -174,22 +174,23 @@ static const char *time_text(const struct distribution *of, double value, char t
 }
 
 /* Where there are several: a row for each of the first ones. */
-static void print_tenants(const struct summary *s, FILE *out) {
-    const size_t n = s->tenants.n;
+static void print_groups(const struct summary *s, enum grouping by, FILE *out) {
+    const struct groups *groups = &s->groups[by];
+    const size_t n = groups->n;
     const bool has_goodput = slo_is_set(&s->slo);
     if (n < 2) {
         return;
     }
-    fprintf(out, "tenants      %zu; fairness %.4g, Jain's index of their service\n\n", n,
-            groups_fairness(&s->tenants));
-    fprintf(out, "  %-10s %9s %9s %9s %9s %9s %9s %9s%s\n", "tenant", "requests", "completed",
-            "rejected", "service_%", "latency", "p99", "ttft",
+    fprintf(out, "%-12s %zu; fairness %.4g, Jain's index of their service\n\n",
+            grouping_words[by].list, n, groups_fairness(groups));
+    fprintf(out, "  %-10s %9s %9s %9s %9s %9s %9s %9s%s\n", grouping_words[by].field, "requests",
+            "completed", "rejected", "service_%", "latency", "p99", "ttft",
             has_goodput ? "   goodput  attain_%" : "");
-    for (size_t i = 0; i < n && i < MOST_TENANT_ROWS; i++) {
-        const struct summary *of = s->tenants.items[i].summary;
+    for (size_t i = 0; i < n && i < MOST_GROUP_ROWS; i++) {
+        const struct summary *of = groups->items[i].summary;
         char mean[32], p99[32], ttft[32];
         fprintf(out, "  %-10" PRIu32 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9.1f %9s %9s %9s",
-                s->tenants.items[i].key, of->requests, of->completed, of->rejected,
+                groups->items[i].key, of->requests, of->completed, of->rejected,
                 100 * groups_share(of, s), time_text(&of->latency, of->latency.mean, mean),
                 time_text(&of->latency, of->latency.p99, p99),
                 time_text(&of->ttfb, of->ttfb.mean, ttft));
@@ -198,8 +199,8 @@ static void print_tenants(const struct summary *s, FILE *out) {
         }
         fputc('\n', out);
     }
-    if (n > MOST_TENANT_ROWS) {
-        fprintf(out, "  ... and %zu more (--json)\n", n - MOST_TENANT_ROWS);
+    if (n > MOST_GROUP_ROWS) {
+        fprintf(out, "  ... and %zu more (--json)\n", n - MOST_GROUP_ROWS);
     }
     fputc('\n', out);
 }
@@ -306,7 +307,9 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     print_identity(f, out);
     print_requests(s, f, out);
     print_times(s, out);
-    print_tenants(s, out);
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        print_groups(s, (enum grouping)by, out);
+    }
     print_work(s, out);
     if (f->quality != NULL) {
         quality_print(f->quality, s->makespan_s, s->tokens_processed, out);
@@ -445,10 +448,10 @@ static int put_column(const struct column *column, const struct result *result, 
 int columns_put(const struct result *result, enum column_owner owner, json_t *object) {
     int failed = 0;
     for (const struct column_group *g = column_groups; g->title != NULL; g++) {
-        const bool is_whole = (owner != OF_TENANT && g->owner == OF_RUN_REQUESTS) ||
+        const bool is_whole = (owner != OF_GROUP && g->owner == OF_RUN_REQUESTS) ||
                               (owner == OF_RUN && g->owner == OF_RUN_RESULT);
         for (const struct column *c = g->columns; c->name != NULL; c++) {
-            if (is_whole || g->owner == owner || (owner == OF_TENANT && c->of_tenants)) {
+            if (is_whole || g->owner == owner || (owner == OF_GROUP && c->of_groups)) {
                 failed |= put_column(c, result, object);
             }
         }

@@ -31,9 +31,12 @@ try() { # try PREFIX DATA-FOLDER
         inside cc -std=c11 -shared -fPIC -I"$prefix/include/unmask" -o "$scratch/mine.so" "$template" || fail "$template: headers"
         inside unmask check-plugin "$scratch/mine.so" >/dev/null || fail "$template: check-plugin"
     done
-    for kind in scheduler cache decoder router; do # in C++, too
-        echo "#include \"sim/policy/$kind/$kind.h\"" >"$scratch/mine.cc"
-        inside c++ -std=c++17 -fsyntax-only -I"$prefix/include/unmask" "$scratch/mine.cc" || fail "$prefix: $kind.h in C++"
+    # What the headers define links, in C and in C++.
+    (cd "$prefix/include/unmask" && find . -name '*.h') | sed 's/.*/#include "&"/' >"$scratch/all.c"
+    for language in 'c -std=c11' 'c++ -std=c++17'; do
+        # shellcheck disable=SC2086 # two words
+        inside cc -x $language -fkeep-inline-functions -shared -fPIC -Wl,-z,defs -I"$prefix/include/unmask" \
+            -o "$scratch/all.so" "$scratch/all.c" || fail "$prefix: $language: an inline function needs what no plug-in can link"
     done
     for page in "$prefix"/share/man/man1/*; do
         gzip -dc "$page" | LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings=all -l - 2>&1 >/dev/null | grep . && fail "$page"

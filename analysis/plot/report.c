@@ -231,20 +231,24 @@ static void put_earlier(const json_t *runs, json_t *object, const json_t *identi
     }
 }
 
-/* What a page shows of each tenant. */
-static const char *const tenant_fields[] = {"tenant",        "requests",      "completed",
-                                            "rejected",      "service_share", "throughput_tok_s",
-                                            "goodput_req_s", "attainment",    "latency_s.mean",
-                                            "latency_s.p99", "ttft_s.mean",   "ttft_s.p99"};
-enum { TENANT_FIELDS = sizeof tenant_fields / sizeof tenant_fields[0] };
+/* What a page shows of each tenant and class, after which it is. */
+static const char *const group_fields[] = {"requests",      "completed",        "rejected",
+                                           "service_share", "throughput_tok_s", "goodput_req_s",
+                                           "attainment",    "latency_s.mean",   "latency_s.p99",
+                                           "ttft_s.mean",   "ttft_s.p99"};
+enum { GROUP_FIELDS = sizeof group_fields / sizeof group_fields[0] };
 
-static json_t *report_tenants(const json_t *tenants) {
+static const char *group_field(enum grouping by, size_t f) {
+    return f == 0 ? grouping_words[by].field : group_fields[f - 1];
+}
+
+static json_t *groups_of_kind(const json_t *groups, enum grouping by) {
     json_t *rows = json_array();
-    for (size_t i = 0; i < json_array_size(tenants); i++) {
+    for (size_t i = 0; i < json_array_size(groups); i++) {
         json_t *flat = json_object(), *row = json_array();
-        add_flat(flat, "", json_array_get(tenants, i));
-        for (size_t f = 0; f < TENANT_FIELDS; f++) {
-            const json_t *value = json_object_get(flat, tenant_fields[f]);
+        add_flat(flat, "", json_array_get(groups, i));
+        for (size_t f = 0; f <= GROUP_FIELDS; f++) {
+            const json_t *value = json_object_get(flat, group_field(by, f));
             json_array_append_new(row, json_is_number(value)
                                            ? report_number(json_number_value(value), 4)
                                            : json_null());
@@ -255,25 +259,40 @@ static json_t *report_tenants(const json_t *tenants) {
     return rows;
 }
 
-static json_t *tenant_names(void) {
-    json_t *array = json_array();
-    for (size_t f = 0; f < TENANT_FIELDS; f++) {
-        char title[FIELD_CHARS];
-        json_array_append_new(array, json_pack("[s, s]", field_title(tenant_fields[f], title),
-                                               field_unit(tenant_fields[f])));
+/* Of each kind of group the rows, by the name of its list. */
+static json_t *report_groups(const json_t *row) {
+    json_t *object = json_object();
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        const char *list = grouping_words[by].list;
+        json_object_set_new(object, list,
+                            groups_of_kind(json_object_get(row, list), (enum grouping)by));
     }
-    return array;
+    return object;
+}
+
+/* And the heads of their columns. */
+static json_t *group_names(void) {
+    json_t *object = json_object();
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        json_t *array = json_array();
+        for (size_t f = 0; f <= GROUP_FIELDS; f++) {
+            const char *field = group_field((enum grouping)by, f);
+            char title[FIELD_CHARS];
+            json_array_append_new(
+                array, json_pack("[s, s]", field_title(field, title), field_unit(field)));
+        }
+        json_object_set_new(object, grouping_words[by].list, array);
+    }
+    return object;
 }
 
 /* NULL where a name is not UTF-8. `config` and `identity` are for put_earlier alone. */
 static json_t *object_of(struct report *report, const struct stored_run *run,
                          const struct requests *requests, const struct course *course) {
     json_t *row = json_object(), *fields = json_object();
-    struct err ignored = {0}; /* tenants of a run that was recorded without them */
+    struct err ignored = {0}; /* groups of a run that was recorded without them */
     run_fields_put(run, row);
-    if (json_object_get(row, "tenants") == NULL) {
-        (void)run_fields_put_tenants(json_object_get(row, "slo"), requests, row, &ignored);
-    }
+    (void)run_fields_put_groups(requests, row, &ignored);
     json_t *identity = json_object_get(row, "identity");
     const char *text = json_string_value(json_object_get(row, "setup"));
     json_t *setup = text != NULL ? setup_of(report, text) : json_null();
@@ -291,7 +310,7 @@ static json_t *object_of(struct report *report, const struct stored_run *run,
                             report_distributions(requests, report->n_runs));
         json_object_set_new(object, "course", report_course(course));
         json_object_set_new(object, "requests", report_requests(requests, report->n_runs));
-        json_object_set_new(object, "tenants", report_tenants(json_object_get(row, "tenants")));
+        json_object_set_new(object, "groups", report_groups(row));
         json_object_set_new(object, "n_requests", json_integer((json_int_t)requests->n));
         put_earlier(report->runs, object, identity);
         json_object_set(object, "identity", identity);
@@ -477,7 +496,7 @@ int report_write(struct store *store, const char *path, struct err *err) {
                   "damaged", report.damaged, "texts", report.texts, "asked", report.asked);
     json_object_set_new(data, "of_requests", names_json(request_columns));
     json_object_set_new(data, "of_course", names_json(course_columns));
-    json_object_set_new(data, "of_tenants", tenant_names());
+    json_object_set_new(data, "of_groups", group_names());
     json_object_set_new(data, "student", student_json());
     if (failed == 0) {
         name_policies(report.runs);

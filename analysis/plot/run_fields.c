@@ -119,7 +119,7 @@ void run_fields_name_policies(json_t *rows) {
     }
 }
 
-/* ---- tenants ---- */
+/* ---- groups ---- */
 
 /* Of fields that are the whole run's, those that say which run it is, or how it went. */
 static bool stays(const char *name) {
@@ -142,26 +142,27 @@ static void drop_of_run(json_t *row) {
     }
 }
 
-static json_t *row_of_tenant(json_t *row, json_t *tenant) {
+static json_t *row_of_group(json_t *row, json_t *group, const char *field) {
     const char *setup = json_string_value(json_object_get(row, "setup"));
-    const json_int_t number = json_integer_value(json_object_get(tenant, "tenant"));
+    const json_int_t number = json_integer_value(json_object_get(group, field));
     json_t *own = json_copy(row);
     drop_of_run(own);
-    json_object_update(own, tenant);
+    json_object_update(own, group);
     json_object_set_new(
         own, "setup",
-        json_sprintf("%stenant = %lld\n", setup != NULL ? setup : "", (long long)number));
+        json_sprintf("%s%s = %lld\n", setup != NULL ? setup : "", field, (long long)number));
     return own;
 }
 
-json_t *run_fields_by_tenant(const json_t *rows) {
+json_t *run_fields_by_group(const json_t *rows, enum grouping by) {
+    const struct grouping_words *words = &grouping_words[by];
     json_t *all = json_array();
     for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_array_get(rows, i), *tenants = json_object_get(row, "tenants");
-        for (size_t t = 0; t < json_array_size(tenants); t++) {
-            json_array_append_new(all, row_of_tenant(row, json_array_get(tenants, t)));
+        json_t *row = json_array_get(rows, i), *groups = json_object_get(row, words->list);
+        for (size_t g = 0; g < json_array_size(groups); g++) {
+            json_array_append_new(all, row_of_group(row, json_array_get(groups, g), words->field));
         }
-        if (json_array_size(tenants) == 0) {
+        if (json_array_size(groups) == 0) {
             json_array_append(all, row);
         }
     }
@@ -172,8 +173,16 @@ static int64_t bound_of(const json_t *slo, const char *key) {
     return (int64_t)llround(json_number_value(json_object_get(slo, key)) * 1e9);
 }
 
-int run_fields_put_tenants(const json_t *slo, const struct requests *requests, json_t *row,
-                           struct err *err) {
+static void put_groups(json_t *row, const json_t *object, const struct grouping_words *words) {
+    json_t *list = json_object_get(object, words->list);
+    if (list != NULL && json_object_get(row, words->list) == NULL) {
+        json_object_set(row, words->list, list);
+        json_object_set(row, words->fairness, json_object_get(object, words->fairness));
+    }
+}
+
+int run_fields_put_groups(const struct requests *requests, json_t *row, struct err *err) {
+    const json_t *slo = json_object_get(row, "slo");
     const struct slo bounds = {bound_of(slo, "latency_s"), bound_of(slo, "ttft_s"),
                                bound_of(slo, "tpot_s")};
     struct summary summary;
@@ -187,9 +196,8 @@ int run_fields_put_tenants(const json_t *slo, const struct requests *requests, j
     }
     summary_finish(&summary);
     json_t *object = status == 0 ? summary_requests_json(&summary) : NULL;
-    if (json_object_get(object, "tenants") != NULL) {
-        json_object_set(row, "tenants", json_object_get(object, "tenants"));
-        json_object_set(row, "fairness", json_object_get(object, "fairness"));
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        put_groups(row, object, &grouping_words[by]);
     }
     json_decref(object);
     summary_fini(&summary);

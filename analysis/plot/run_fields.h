@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "analysis/groups.h"
 #include "analysis/plot/requests.h"
 #include "analysis/store/store.h"
 
@@ -20,14 +21,13 @@ void run_fields_put(const struct stored_run *run, json_t *row);
  * `router` of plug-ins become their own names, with the file where two have one name. */
 void run_fields_name_policies(json_t *rows);
 
-/* Rows of which each with `tenants` stands there once for each of them, as `tenant` and in its
- * setup: with the tenant's fields in place of the run's, and none that are not told apart by
- * tenant. The caller's. */
-json_t *run_fields_by_tenant(const json_t *rows);
+/* Rows of which each with groups stands there once for each of them, by its key in the row and in
+ * its setup: with the group's fields in place of the run's, and none that are not told apart so.
+ * The caller's. */
+json_t *run_fields_by_group(const json_t *rows, enum grouping by);
 
-/* Adds `tenants` and `fairness` to a row of a run that was recorded without them. */
-int run_fields_put_tenants(const json_t *slo, const struct requests *requests, json_t *row,
-                           struct err *err);
+/* Adds the groups, and Jain's index of them, that a row of a recorded run lacks. */
+int run_fields_put_groups(const struct requests *requests, json_t *row, struct err *err);
 
 /* `build` and `inputs` alone, of a summary's identity (NULL: not known), and their lines of a
  * setup.

@@ -25,12 +25,12 @@ static void put_request_row(const struct column *c, FILE *out) {
             c->label != NULL ? field_title(c->name, title) : "", c->unit, c->doc);
 }
 
-/* The run's fields that a tenant has too. */
-static void put_of_tenants(FILE *out) {
+/* The run's fields that a group has too. */
+static void put_of_groups(FILE *out) {
     const char *separator = "\nOf the run's fields it has ";
     for (const struct column_group *g = column_groups; g->title != NULL; g++) {
         for (const struct column *c = g->columns; c->name != NULL; c++) {
-            if (c->of_tenants) {
+            if (c->of_groups) {
                 fprintf(out, "%s`%s`", separator, c->name);
                 separator = ", ";
             }
@@ -51,8 +51,8 @@ void manual_fields(FILE *out) {
         for (const struct column *c = g->columns; c->name != NULL; c++) {
             (is_request ? put_request_row : put_run_row)(c, out);
         }
-        if (g->owner == OF_TENANT) {
-            put_of_tenants(out);
+        if (g->owner == OF_GROUP) {
+            put_of_groups(out);
         }
         for (const struct column *c = g->columns; c->name != NULL; c++) {
             if (c->more != NULL) {

@@ -1,6 +1,7 @@
 #include "experiments/run/same_batches.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,9 +152,16 @@ int same_batches_count(struct store *store, int64_t run, int64_t other, struct s
     return status;
 }
 
+/* 0 and 100 are of none and of all alone: a share next to them is told to a tenth. */
+static double percent_of(const struct same_batches *same) {
+    const double percent = 100.0 * (double)same->n_equal / (double)same->n;
+    return same->n_equal == 0 || same->n_equal == same->n ? percent
+                                                          : fmin(fmax(percent, 0.1), 99.9);
+}
+
 void same_batches_print(const struct same_batches *same, FILE *out) {
-    fprintf(out, "batches: %" PRIu64 " of %" PRIu64 " equal (%.0f %%)", same->n_equal, same->n,
-            100.0 * (double)same->n_equal / (double)same->n);
+    fprintf(out, "batches: %" PRIu64 " of %" PRIu64 " equal (%.3g %%)", same->n_equal, same->n,
+            percent_of(same));
     if (same->n_equal < same->n) {
         fprintf(out, ", first that differs: step %" PRIu64 " of run %" PRId64 " (%s)", same->first,
                 same->run, same->why);

@@ -31,18 +31,23 @@ static int check_damage(const struct stored_run *stored, struct err *err) {
                : err_world(err, "run %lld is damaged: %s", (long long)stored->run, stored->damage);
 }
 
-/* Whether what is found is told apart by tenant. */
-static bool tells_tenants(const struct taking *taking) {
-    return job_text(taking->args, "tenants") != NULL;
+/* By what requests are told apart; GROUPING_COUNT: by nothing. */
+static enum grouping told_by(const struct taking *taking) {
+    const char *field = job_text(taking->args, "groups");
+    int by = 0;
+    while (by < GROUPING_COUNT && (field == NULL || strcmp(field, grouping_words[by].field) != 0)) {
+        by++;
+    }
+    return (enum grouping)by;
 }
 
-static int put_tenants(struct taking *taking, const struct stored_run *stored, json_t *row,
-                       struct err *err) {
+static int put_groups(struct taking *taking, const struct stored_run *stored, json_t *row,
+                      struct err *err) {
     struct requests requests;
     if (requests_load(taking->store, stored->run, &requests, err) != 0) {
         return (int)err->kind;
     }
-    int status = run_fields_put_tenants(json_object_get(row, "slo"), &requests, row, err);
+    int status = run_fields_put_groups(&requests, row, err);
     requests_fini(&requests);
     return status;
 }
@@ -56,8 +61,9 @@ static int take_run(void *state, const struct stored_run *stored, struct err *er
     json_object_set_new(row, "config", json_string(stored->config));
     run_fields_put(stored, row);
     json_array_append_new(taking->rows, row);
-    return tells_tenants(taking) && json_object_get(row, "tenants") == NULL
-               ? put_tenants(taking, stored, row, err)
+    const enum grouping by = told_by(taking);
+    return by < GROUPING_COUNT && json_object_get(row, grouping_words[by].list) == NULL
+               ? put_groups(taking, stored, row, err)
                : 0;
 }
 
@@ -98,7 +104,7 @@ static json_t *row_of(const struct taking *taking, const struct stored_run *stor
 /* Order statistics of one field, evenly spaced with the ends. `weight` is the share of the run's
  * requests that each stands for, those without a value among them. */
 static void take_sorted(struct taking *taking, const struct stored_run *stored,
-                        const struct requests *requests, const uint32_t *tenant) {
+                        const struct requests *requests, enum grouping by) {
     struct series sorted = requests_sorted(requests, taking->field);
     size_t n = sorted.n < taking->most ? sorted.n : taking->most;
     for (size_t i = 0; i < n; i++) {
@@ -106,32 +112,40 @@ static void take_sorted(struct taking *taking, const struct stored_run *stored,
         job_put(row, request_field_names[taking->field],
                 sorted.values[n > 1 ? i * (sorted.n - 1) / (n - 1) : sorted.n - 1]);
         job_put(row, "weight", (double)sorted.n / (double)requests->n / (double)n);
-        if (tenant != NULL) {
-            json_object_set_new(row, "tenant", json_integer(*tenant));
+        if (by < GROUPING_COUNT) {
+            json_object_set_new(row, grouping_words[by].field,
+                                json_integer(grouping_key(by, &requests->items[0])));
         }
         json_array_append_new(taking->rows, row);
     }
     free(sorted.values);
 }
 
-static int by_tenant(const void *a, const void *b) {
-    const struct request_record *x = a, *y = b;
-    return x->tenant != y->tenant ? (x->tenant > y->tenant) - (x->tenant < y->tenant)
-                                  : (x->id > y->id) - (x->id < y->id);
+static int order(enum grouping by, const struct request_record *x, const struct request_record *y) {
+    const uint32_t a = grouping_key(by, x), b = grouping_key(by, y);
+    return a != b ? (a > b) - (a < b) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* The same of each tenant's. */
-static void take_sorted_by_tenant(struct taking *taking, const struct stored_run *stored,
-                                  struct requests *all) {
+static int by_tenant(const void *a, const void *b) {
+    return order(BY_TENANT, a, b);
+}
+
+static int by_priority(const void *a, const void *b) {
+    return order(BY_PRIORITY, a, b);
+}
+
+/* The same of each group's. */
+static void take_sorted_by(enum grouping by, struct taking *taking, const struct stored_run *stored,
+                           struct requests *all) {
     if (all->n > 0) {
-        qsort(all->items, all->n, sizeof *all->items, by_tenant);
+        qsort(all->items, all->n, sizeof *all->items, by == BY_TENANT ? by_tenant : by_priority);
     }
     for (size_t from = 0, n; from < all->n; from += n) {
-        const uint32_t tenant = all->items[from].tenant;
-        for (n = 1; from + n < all->n && all->items[from + n].tenant == tenant; n++) {
+        const uint32_t key = grouping_key(by, &all->items[from]);
+        for (n = 1; from + n < all->n && grouping_key(by, &all->items[from + n]) == key; n++) {
         }
         const struct requests own = {.items = all->items + from, .n = n};
-        take_sorted(taking, stored, &own, &tenant);
+        take_sorted(taking, stored, &own, by);
     }
 }
 
@@ -159,10 +173,11 @@ static int take_requests(void *state, const struct stored_run *stored, struct er
         requests_load(taking->store, stored->run, &requests, err) != 0) {
         return (int)err->kind;
     }
-    if (taking->field < REQUEST_FIELD_COUNT && tells_tenants(taking)) {
-        take_sorted_by_tenant(taking, stored, &requests);
+    const enum grouping by = told_by(taking);
+    if (taking->field < REQUEST_FIELD_COUNT && by < GROUPING_COUNT) {
+        take_sorted_by(by, taking, stored, &requests);
     } else if (taking->field < REQUEST_FIELD_COUNT) {
-        take_sorted(taking, stored, &requests, NULL);
+        take_sorted(taking, stored, &requests, by);
     } else {
         take_all(taking, stored, &requests);
     }

@@ -25,7 +25,8 @@ static bool plot_is_single(const char *column) {
  * short, of those the longest. What was measured on a device again is another sample, and a double
  * is a copy of its row alone. */
 static const char sample_sql[] =
-    "SELECT *, row_number() OVER (PARTITION BY sample, tenant ORDER BY incomplete IS NOT NULL, "
+    "SELECT *, row_number() OVER (PARTITION BY sample, tenant, priority ORDER BY incomplete IS NOT "
+    "NULL, "
     "completed "
     "DESC, place) > 1 OR (incomplete IS NOT NULL AND has_whole) AS is_double FROM (SELECT *, rowid "
     "AS place, CASE WHEN identity_digest IS NULL THEN rowid WHEN device IS NULL OR incomplete IS "
@@ -217,24 +218,74 @@ static bool is_database(const char *path) {
     return n == sizeof head && memcmp(head, "SQLite format 3", sizeof head) == 0;
 }
 
-/* Whether runs are told apart by tenant. */
-static bool tells_tenants(const struct plot_request *request) {
-    const bool is_of_runs = request->kind == PLOT_FIELDS;
-    return has(&request->by, "tenant") || has(&request->facets, "tenant") ||
-           (is_of_runs && (has(&request->x, "tenant") || has(&request->y, "service_share") ||
-                           has(&request->y, "service_tokens"))) ||
-           (request->where != NULL && strstr(request->where, "tenant") != NULL);
+/* Whether SQL names the column, as a word of its own outside of texts. */
+static bool sql_names(const char *sql, const char *column) {
+    static const char of_words[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    for (size_t length; sql != NULL && *sql != '\0'; sql += length) {
+        length = strspn(sql, of_words);
+        if (length == strlen(column) && strncmp(sql, column, length) == 0) {
+            return true;
+        }
+        if (*sql == '\'') {
+            length = 1 + strcspn(sql + 1, "'");
+            length += sql[length] == '\'';
+        } else if (length == 0) {
+            length = 1;
+        }
+    }
+    return false;
 }
 
-/* Appends what a job finds in a file; `field` and `most` are keys of the job `requests`, `tenants`
+static bool names_group(const struct plot_request *request, const char *field) {
+    return has(&request->by, field) || has(&request->facets, field) ||
+           (request->kind == PLOT_FIELDS && has(&request->x, field)) ||
+           sql_names(request->where, field);
+}
+
+/* By what runs are told apart; GROUPING_COUNT: by nothing. Shares of service are of tenants where
+ * nothing else is named. */
+static enum grouping told_by(const struct plot_request *request) {
+    for (int by = 0; by < GROUPING_COUNT; by++) {
+        if (names_group(request, grouping_words[by].field)) {
+            return (enum grouping)by;
+        }
+    }
+    return request->kind == PLOT_FIELDS &&
+                   (has(&request->y, "service_share") || has(&request->y, "service_tokens"))
+               ? BY_TENANT
+               : GROUPING_COUNT;
+}
+
+static const char *told_field(const struct plot_request *request) {
+    const enum grouping by = told_by(request);
+    return by < GROUPING_COUNT ? grouping_words[by].field : "";
+}
+
+/* Requests are not told apart by two fields at once. */
+static int check_groups(const struct plot_request *request, struct err *err) {
+    const char *first = told_field(request);
+    for (int by = 0; first[0] != '\0' && by < GROUPING_COUNT; by++) {
+        const char *field = grouping_words[by].field;
+        if (strcmp(field, first) != 0 && names_group(request, field)) {
+            return err_usage(err, "runs are told apart by '%s' or by '%s', not by both at once",
+                             first, field);
+        }
+    }
+    return first[0] != '\0' && request->kind == PLOT_OVER_TIME
+               ? err_usage(err, "the course of a run is not told apart by %s", first)
+               : 0;
+}
+
+/* Appends what a job finds in a file; `field` and `most` are keys of the job `requests`, `groups`
  * of all of them. */
 static int read_file(const struct job *job, const char *path, const char *field, size_t most,
-                     bool by_tenant, json_t *rows, struct err *err) {
+                     const char *groups, json_t *rows, struct err *err) {
     void *state = NULL;
     char number[32];
     snprintf(number, sizeof number, "%zu", most);
     json_t *args = json_pack("{s:s, s:s, s:s, s:s}", "file", path, "field", field, "most", number,
-                             "tenants", by_tenant ? "on" : "");
+                             "groups", groups);
     json_t *row = json_pack("{s:s}", "file", path);
     int status = args == NULL || row == NULL ? err_usage(err, "the name of a file is not UTF-8")
                                              : job->fill(&state, args, row, rows, err);
@@ -262,6 +313,7 @@ static void put_absent(json_t *row) {
                                         "trace_provenance",
                                         "seed",
                                         "tenant",
+                                        "priority",
                                         "setup"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (json_object_get(row, names[i]) == NULL) {
@@ -284,13 +336,13 @@ static int add_runs(const struct plot_request *request, struct tables *tables, s
                                path);
             break;
         }
-        status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, tells_tenants(request),
+        status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, told_field(request),
                            rows, err);
     }
-    if (tells_tenants(request)) {
-        json_t *by_tenant = run_fields_by_tenant(rows);
+    if (told_by(request) < GROUPING_COUNT) {
+        json_t *groups = run_fields_by_group(rows, told_by(request));
         json_decref(rows);
-        rows = by_tenant;
+        rows = groups;
     }
     *n = json_array_size(rows);
     run_fields_name_policies(rows);
@@ -311,7 +363,7 @@ static int add_parts(const struct plot_request *request, const struct job *job, 
     most = most > MOST_REQUESTS ? MOST_REQUESTS : most < LEAST_REQUESTS ? LEAST_REQUESTS : most;
     int status = 0;
     for (size_t f = 0; status == 0 && f < request->n_files; f++) {
-        status = read_file(job, request->files[f], field, most, tells_tenants(request), rows, err);
+        status = read_file(job, request->files[f], field, most, told_field(request), rows, err);
     }
     snprintf(name, sizeof name, "%s%s", field[0] != '\0' ? "of_" : job->name, field);
     status = status != 0 ? status : tables_add(tables, name, rows, err);
@@ -321,10 +373,8 @@ static int add_parts(const struct plot_request *request, const struct job *job, 
 
 int plot_fill(const struct plot_request *request, struct tables *tables, struct err *err) {
     size_t n_runs = 0;
-    if (request->kind == PLOT_OVER_TIME && tells_tenants(request)) {
-        return err_usage(err, "the course of a run is not told apart by tenant");
-    }
-    int status = add_runs(request, tables, &n_runs, err);
+    int status = check_groups(request, err);
+    status = status != 0 ? status : add_runs(request, tables, &n_runs, err);
     if (status != 0) {
         return status;
     }
@@ -505,9 +555,14 @@ static void write_fields(FILE *out, const struct plot_request *request, const ch
         plot_is_single(x) ? ", \"" : "", plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
 }
 
-/* A run of several tenants stands in `shown` once for each. */
-static const char *tenant_joins(const struct plot_request *request) {
-    return tells_tenants(request) ? " AND (s.tenant IS NULL OR s.tenant = q.tenant)" : "";
+/* A run of several groups stands in `shown` once for each. */
+static const char *group_joins(const struct plot_request *request) {
+    static const char *const joins[GROUPING_COUNT + 1] = {
+        [BY_TENANT] = " AND (s.tenant IS NULL OR s.tenant = q.tenant)",
+        [BY_PRIORITY] = " AND (s.priority IS NULL OR s.priority = q.priority)",
+        [GROUPING_COUNT] = "",
+    };
+    return joins[told_by(request)];
 }
 
 /* Shares of all requests of a run, then of all runs of a series. */
@@ -523,7 +578,7 @@ static void write_cdf(FILE *out, const struct plot_request *request, const char 
         " %zu AS field FROM \"of_%s\" AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file%s"
         " JOIN (SELECT of_panel AS p, of_series AS g, count(*) AS n_runs FROM shown"
         " GROUP BY 1, 2) ON p = of_panel AND g = of_series",
-        column, column, place_of(request, column), column, tenant_joins(request));
+        column, column, place_of(request, column), column, group_joins(request));
 }
 
 static void write_requests(FILE *out, const struct plot_request *request, const char *column) {
@@ -535,7 +590,7 @@ static void write_requests(FILE *out, const struct plot_request *request, const 
             " 'points' AS style, setup, s.place AS place, %zu AS field"
             " FROM requests AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file%s"
             " WHERE q.\"%s\" IS NOT NULL AND q.\"%s\" IS NOT NULL",
-            x, column, place_of(request, column), tenant_joins(request), x, column);
+            x, column, place_of(request, column), group_joins(request), x, column);
 }
 
 static void write_over_time(FILE *out, const struct plot_request *request, const char *column) {
@@ -710,7 +765,7 @@ static void put_figure(const struct plot_request *request, struct tables *tables
                "(PARTITION BY panel), field, min(place) OVER (PARTITION BY panel, series), x, y");
 }
 
-/* What is told of runs is told of each once, whose tenants may be shown. */
+/* What is told of runs is told of each once, whose groups may be shown. */
 static const char told_sql[] =
     "SELECT *, max(rejected) AS most_rejected FROM shown GROUP BY file, run ORDER BY place";
 

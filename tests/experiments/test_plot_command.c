@@ -179,23 +179,33 @@ TEST(a_caption_counts_saturated_and_rejecting_runs) {
 }
 
 static const char *const tenants_sql =
-    "UPDATE runs SET summary = json_remove(summary, '$.tenants', '$.fairness'), sha256 = NULL";
+    "UPDATE runs SET summary = json_remove(summary, '$.tenants', '$.fairness', '$.classes', "
+    "'$.fairness_of_classes'), sha256 = NULL";
+
+static const char *const groups_said[][3] = {
+    {"tenant", "tenants      2; fairness 0.", "tenant = 2"},
+    {"priority", "classes      2; fairness 0.", "priority = 2"}};
 
 /* Of runs, of single requests and of distributions; also of what an older program recorded. */
-TEST(plots_tell_tenants_apart) {
-    const char *db = scratch_path("tenants.db");
-    const char *trace = scratch_write(
-        "tenants.csv", "arrival_us,input_tokens,output_tokens,tenant\n0,100,64,1\n0,2000,64,2\n"
-                       "9000000,100,64,1\n9000000,2000,64,2\n9000000,100,64,2\n");
+static void tells_apart(const char *by, const char *said, const char *where) {
+    char name[64], rows_text[256], both[64];
+    snprintf(name, sizeof name, "%s.db", by);
+    const char *db = scratch_path(name);
+    snprintf(rows_text, sizeof rows_text,
+             "arrival_us,input_tokens,output_tokens,%s\n0,100,64,1\n0,2000,64,2\n"
+             "9000000,100,64,1\n9000000,2000,64,2\n9000000,100,64,2\n",
+             by);
+    snprintf(name, sizeof name, "%s.csv", by);
+    const char *trace = scratch_write(name, rows_text);
     free(PRINTS("run", "--workload", trace, "--rate", "1", "--db", db));
     free(PRINTS("run", "--workload", trace, "--rate", "4", "--db", db));
     char *text = PRINTS("run", "--workload", trace, "--slo-latency", "5s");
-    ck_assert_msg(strstr(text, "tenants      2; fairness 0.") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, said) != NULL, "%s", text);
     free(text);
     char *before = NULL;
     for (int is_old = 0; is_old < 2; is_old++) {
         char *now = PRINTS("plot", db, "-x", "rate", "-y", "latency_s.mean,service_share", "--by",
-                           "tenant", "--json");
+                           by, "--json");
         ck_assert(before == NULL || strcmp(before, now) == 0);
         json_t *rows = rows_of(mem_text(now));
         ck_assert_uint_eq(json_array_size(rows), 8);
@@ -209,20 +219,40 @@ TEST(plots_tell_tenants_apart) {
         sqlite3_close(handle);
     }
     free(before);
-    json_t *rows =
-        rows_of(PRINTS("plot", db, "-x", "prompt_tokens", "-y", "latency_s", "--each-request",
-                       "--by", "tenant", "--where", "tenant = 2", "--json"));
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "prompt_tokens", "-y", "latency_s",
+                                  "--each-request", "--by", by, "--where", where, "--json"));
     ck_assert_uint_eq(json_array_size(rows), 6);
     json_decref(rows);
-    rows = rows_of(PRINTS("plot", db, "--cdf", "latency_s", "--by", "rate,tenant", "--json"));
+    snprintf(both, sizeof both, "rate,%s", by);
+    rows = rows_of(PRINTS("plot", db, "--cdf", "latency_s", "--by", both, "--json"));
     ck_assert_uint_eq(json_array_size(rows), 10);
     ck_assert_double_eq_tol(number(rows, 9, "y"), 100, 1e-9);
     json_decref(rows);
+    snprintf(both, sizeof both, "not told apart by %s", by);
+    REFUSES(2, "a run has no field 'mfu'", "plot", db, "-x", "rate", "-y", "mfu", "--by", by);
+    REFUSES(2, both, "plot", db, "--over-time", "running", "--by", by);
+    REFUSES(2, "not by both at once", "plot", db, "-x", "rate", "-y", "ttft_s.mean", "--by",
+            "tenant,priority");
+    const char *page = scratch_path("groups.html");
+    free(PRINTS("report", db, "--out", page));
+    char *text_of_page = scratch_read(page);
+    snprintf(both, sizeof both, "\"%s\":[[1,2,2,0,", said[0] == 't' ? "tenants" : "classes");
+    ck_assert_msg(strstr(text_of_page, both) != NULL, "%s", both);
+    free(text_of_page);
+}
+
+TEST(plots_tell_tenants_and_priorities_apart) {
+    for (size_t i = 0; i < sizeof groups_said / sizeof groups_said[0]; i++) {
+        tells_apart(groups_said[i][0], groups_said[i][1], groups_said[i][2]);
+    }
+    const char *db = scratch_path("tenant.db");
     REFUSES(2, "runs that differ in 'tenant' would be one point", "plot", db, "-x", "rate", "-y",
             "service_share");
-    REFUSES(2, "a run has no field 'mfu'", "plot", db, "-x", "rate", "-y", "mfu", "--by", "tenant");
-    REFUSES(2, "not told apart by tenant", "plot", db, "--over-time", "running", "--by", "tenant");
-    free(PRINTS("report", db, "--out", scratch_path("tenants.html")));
+    char *text = PRINTS("plot", db, "-x", "rate", "-y", "latency_s.mean", "--where",
+                        "scheduler != 'tenant' AND system <> 'it''s priority'", "--json");
+    json_t *rows = rows_of(text); /* texts name no group */
+    ck_assert_uint_eq(json_array_size(rows), 2);
+    json_decref(rows);
 }
 
 /* A plug-in is called by its own name, wherever its file lies. */

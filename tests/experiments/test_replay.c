@@ -6,6 +6,8 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 
+#include "experiments/run/same_batches.h"
+#include "sim/base/mem.h"
 #include "tests/support/cli.h"
 #include "tests/support/old_schema.h"
 
@@ -859,6 +861,27 @@ TEST(a_trace_of_counted_steps_gives_the_same_run) {
     }
     json_decref(drawn);
     json_decref(played);
+}
+
+/* All and none are said of all and none alone. */
+TEST(a_share_of_batches_is_never_rounded_to_all_or_none) {
+    static const struct {
+        uint64_t n, n_equal;
+        const char *said;
+    } cases[] = {
+        {64, 64, "64 of 64 equal (100 %)"},        {64, 0, "0 of 64 equal (0 %)"},
+        {256, 64, "64 of 256 equal (25 %)"},       {9999, 9998, "9998 of 9999 equal (99.9 %)"},
+        {1000, 998, "998 of 1000 equal (99.8 %)"}, {9999, 1, "1 of 9999 equal (0.1 %)"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct same_batches same = {.run = 1, .n = cases[i].n, .n_equal = cases[i].n_equal};
+        char *text = NULL;
+        size_t size;
+        FILE *out = mem_stream(&text, &size);
+        same_batches_print(&same, out);
+        mem_stream_close(out);
+        ck_assert_msg(strstr(text, cases[i].said) != NULL, "%s", text);
+        free(text);
+    }
 }
 
 SUITE("replay")

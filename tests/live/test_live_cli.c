@@ -774,7 +774,7 @@ TEST(batches_of_two_runs_are_held_against_one_another) {
     free(PRINTS("run", LINE, SIMULATED("l40s"), "--rate", "5000"));
     free(PRINTS("run", LINE, SIMULATED("h200"), "--rate", "5000"));
     text = PRINTS("replay", "--db", db, "--run", "3", "--against", "4");
-    ck_assert_msg(sscanf(text, "batches: %u of %u equal (%*u %%), first that differs: step %u",
+    ck_assert_msg(sscanf(text, "batches: %u of %u equal (%*g %%), first that differs: step %u",
                          &equal, &all, &first) == 3,
                   "%s", text);
     ck_assert(equal < all && first < all);
