@@ -87,9 +87,12 @@ uint64_t captured_hash(const void *bytes, size_t n) {
         memcpy(&word, (const char *)bytes + at, sizeof word);
         hash = hash_word(hash, word);
     }
+    if (at == n) {
+        return hash;
+    }
     word = 0;
     memcpy(&word, (const char *)bytes + at, n - at);
-    return at < n ? hash_word(hash, word) : hash;
+    return hash_word(hash, word);
 }
 
 /* Of the spans that attend to themselves, and of the others; and how many decide nothing. */
