@@ -159,15 +159,20 @@ static int check_structure(struct store *store, bool will_write, struct err *err
     return 0;
 }
 
+/* Whose database it is, as it stands at one moment: another program may be about to create it. */
+static int ask_marks(struct store *store, int64_t *n_entries, int64_t *application,
+                     int64_t *version, struct err *err) {
+    int failed = store_run_sql(store, "BEGIN", "open", err);
+    failed = failed != 0 ? failed
+                         : store_ask(store, "SELECT count(*) FROM sqlite_master", n_entries, err);
+    failed = failed != 0 ? failed : store_ask(store, "PRAGMA application_id", application, err);
+    failed = failed != 0 ? failed : store_ask(store, "PRAGMA user_version", version, err);
+    return failed != 0 ? failed : store_run_sql(store, "COMMIT", "open", err);
+}
+
 static int check_schema(struct store *store, enum store_mode mode, struct err *err) {
     int64_t application = 0, version = 0, n_entries = 0, n_ours = 0;
-    int failed = store_ask(store, "SELECT count(*) FROM sqlite_master", &n_entries, err);
-    if (failed == 0) {
-        failed = store_ask(store, "PRAGMA application_id", &application, err);
-    }
-    if (failed == 0) {
-        failed = store_ask(store, "PRAGMA user_version", &version, err);
-    }
+    int failed = ask_marks(store, &n_entries, &application, &version, err);
     if (failed != 0) {
         return failed;
     }

@@ -291,6 +291,29 @@ TEST(six_programs_record_into_one_database_and_lose_nothing) {
     store_close(store);
 }
 
+TEST(programs_that_open_a_database_while_it_is_created_find_it_whole) {
+    enum { PROGRAMS = 8, ROUNDS = 20 };
+    make_folder();
+    for (int round = 0; round < ROUNDS; round++) {
+        pid_t pids[PROGRAMS];
+        for (int p = 0; p < PROGRAMS; p++) {
+            pids[p] = fork();
+            if (pids[p] == 0) {
+                struct err err = {0};
+                struct store *store = NULL;
+                bool failed = store_open(path, STORE_WRITE, &store, &err) != 0;
+                fprintf(stderr, "%s", err.text);
+                store_close(store);
+                _exit(failed);
+            }
+        }
+        for (int p = 0; p < PROGRAMS; p++) {
+            await(pids[p]);
+        }
+        unlink(path);
+    }
+}
+
 static struct run_facts cut_off(void) {
     struct run_facts facts = facts_of("live");
     facts.incomplete = "not over yet";
