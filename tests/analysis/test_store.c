@@ -262,26 +262,34 @@ TEST(a_wait_ends_when_the_program_is_interrupted_or_was_told_not_to_wait) {
     await(pid);
 }
 
-TEST(six_programs_record_into_one_database_and_lose_nothing) {
-    enum { PROGRAMS = 6, RUNS = 5 };
-    make_folder();
-    pid_t pids[PROGRAMS];
-    for (int p = 0; p < PROGRAMS; p++) {
+/* Programs that open the database at once, and record runs into it. */
+static void at_once(int n_programs, int n_runs) {
+    enum { MOST = 8 };
+    pid_t pids[MOST];
+    ck_assert_int_le(n_programs, MOST);
+    for (int p = 0; p < n_programs; p++) {
         pids[p] = fork();
         if (pids[p] == 0) {
             struct err err = {0};
             struct store *store = NULL;
             bool failed = store_open(path, STORE_WRITE, &store, &err) != 0;
-            for (int i = 0; i < RUNS && !failed; i++) {
+            for (int i = 0; i < n_runs && !failed; i++) {
                 failed = record_run(store, "x", STORE_EVENTS, 200, &err) != 0;
             }
+            fprintf(stderr, "%s", err.text);
             store_close(store);
             _exit(failed);
         }
     }
-    for (int p = 0; p < PROGRAMS; p++) {
+    for (int p = 0; p < n_programs; p++) {
         await(pids[p]);
     }
+}
+
+TEST(six_programs_record_into_one_database_and_lose_nothing) {
+    enum { PROGRAMS = 6, RUNS = 5 };
+    make_folder();
+    at_once(PROGRAMS, RUNS);
     struct store *store = open_store();
     struct err err = {0};
     ck_assert_int_eq(runs_in(store), PROGRAMS * RUNS);
@@ -292,24 +300,9 @@ TEST(six_programs_record_into_one_database_and_lose_nothing) {
 }
 
 TEST(programs_that_open_a_database_while_it_is_created_find_it_whole) {
-    enum { PROGRAMS = 8, ROUNDS = 20 };
     make_folder();
-    for (int round = 0; round < ROUNDS; round++) {
-        pid_t pids[PROGRAMS];
-        for (int p = 0; p < PROGRAMS; p++) {
-            pids[p] = fork();
-            if (pids[p] == 0) {
-                struct err err = {0};
-                struct store *store = NULL;
-                bool failed = store_open(path, STORE_WRITE, &store, &err) != 0;
-                fprintf(stderr, "%s", err.text);
-                store_close(store);
-                _exit(failed);
-            }
-        }
-        for (int p = 0; p < PROGRAMS; p++) {
-            await(pids[p]);
-        }
+    for (int round = 0; round < 20; round++) {
+        at_once(8, 0);
         unlink(path);
     }
 }

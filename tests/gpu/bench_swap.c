@@ -28,7 +28,7 @@ static void must(int status, const char *what) {
     }
 }
 
-/* A request's cache. page_tokens 0: one store; else so many pages, scattered, of 2 x layers planes.
+/* A request's cache: page_tokens 0, one store; else scattered pages of 2 x layers planes each.
  */
 struct cache {
     const char *name;

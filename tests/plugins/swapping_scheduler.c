@@ -1,5 +1,5 @@
 /* Everyone has a turn: first come first served, and what has run for `turn` steps goes to the
- * host's memory where that makes room for what waits first, and stands behind it. Its turn starts
+ * host's memory where that makes room for what waits first, and waits after that. Its turn starts
  * anew when it is back. Works under any cache policy; without host memory no one gives way. */
 #include "tests/plugins/first_fits.h"
 

@@ -14,20 +14,10 @@ struct by_load {
 };
 
 #define BY_LOAD_PARAMS(state)                                                                      \
-    {"from",                                                                                       \
-     PARAM_U32,                                                                                    \
-     0,                                                                                            \
-     "requests",                                                                                   \
-     "12",                                                                                         \
-     1,                                                                                            \
-     1000000,                                                                                      \
-     NULL,                                                                                         \
-     offsetof(state, load.from),                                                                   \
-     "in the system, from which on it counts as loaded"},                                          \
-    {                                                                                              \
-        "to", PARAM_U32, 0, "requests", "8", 0, 1000000, NULL, offsetof(state, load.to),           \
-            "in the system, down to which it stays so; below scheduler.from"                       \
-    }
+    PARAM("from", PARAM_U32, state, load.from, "requests", "12", 1, 1000000,                       \
+          "in the system, from which on it counts as loaded"),                                     \
+        PARAM("to", PARAM_U32, state, load.to, "requests", "8", 0, 1000000,                        \
+              "in the system, down to which it stays so; below scheduler.from")
 
 /* Fills the batch; whether the requests that it lists are to be said the words of a loaded system.
  * Words hold until a request is listed again, so that all are when the load changes. */

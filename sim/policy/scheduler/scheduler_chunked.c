@@ -60,15 +60,9 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_chunked = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "chunked",
-               .doc =
-                   "prefill in chunks, in the steps that decode (vLLM V1); long prompts slow all",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY(
+        "chunked", "prefill in chunks, in the steps that decode (vLLM V1); long prompts slow all",
+        struct state, params),
     .grows = 1,
     .schedule = schedule,
 };

@@ -91,14 +91,9 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_lmdeploy = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "lmdeploy",
-               .doc = "prefills or decodes, never both; each waits while the other runs",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY("lmdeploy",
+                               "prefills or decodes, never both; each waits while the other runs",
+                               struct state, params),
     .grows = 1,
     .schedule = schedule,
 };

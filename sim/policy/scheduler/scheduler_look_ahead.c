@@ -23,13 +23,8 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
 }
 
 const struct scheduler scheduler_look_ahead = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct concurrency),
-               .name = "look-ahead",
-               .doc = "as many as finish soonest by their passes to come, refreshes staggered",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY(
+        "look-ahead", "as many as finish soonest by their passes to come, refreshes staggered",
+        struct concurrency, params),
     .schedule = schedule,
 };

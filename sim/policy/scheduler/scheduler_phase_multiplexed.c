@@ -60,13 +60,8 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_phase_multiplexed = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "phase-multiplexed",
-               .doc = "packs refresh and reuse up to a token budget; greedy, no look-ahead",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY(
+        "phase-multiplexed", "packs refresh and reuse up to a token budget; greedy, no look-ahead",
+        struct state, params),
     .schedule = schedule,
 };

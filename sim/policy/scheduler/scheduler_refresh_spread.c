@@ -45,14 +45,9 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
 }
 
 const struct scheduler scheduler_refresh_spread = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(uint32_t),
-               .name = "refresh-spread",
-               .doc = "lets refreshes wait where a step has many; their rows go staler",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY("refresh-spread",
+                               "lets refreshes wait where a step has many; their rows go staler",
+                               uint32_t, params),
     .reads_all = 1,
     .schedule = schedule,
 };

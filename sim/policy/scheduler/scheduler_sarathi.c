@@ -83,15 +83,9 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
 }
 
 const struct scheduler scheduler_sarathi = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(uint32_t),
-               .name = "sarathi",
-               .doc =
-                   "decodes first, prefills fill up a budget (Sarathi-Serve); prompts wait longer",
-               .params = params,
-               .n_params = 1},
+    .policy = SCHEDULER_POLICY(
+        "sarathi", "decodes first, prefills fill up a budget (Sarathi-Serve); prompts wait longer",
+        uint32_t, params),
     .grows = 1,
     .schedule = schedule,
 };

@@ -81,14 +81,9 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_sglang = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "sglang",
-               .doc = "prefills first; a stream of arrivals holds up everyone's decoding",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY("sglang",
+                               "prefills first; a stream of arrivals holds up everyone's decoding",
+                               struct state, params),
     .grows = 1,
     .schedule = schedule,
 };

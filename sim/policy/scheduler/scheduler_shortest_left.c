@@ -41,14 +41,10 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_shortest_left = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "shortest-left",
-               .doc = "shortest remaining service first (SRPT); long requests wait, up to patience",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY(
+        "shortest-left",
+        "shortest remaining service first (SRPT); long requests wait, up to patience", struct state,
+        params),
     .request_bytes = sizeof(struct ranked),
     .schedule = schedule,
 };

@@ -11,8 +11,8 @@ struct state {
 
 static const struct param params[] = {
     BY_LOAD_PARAMS(struct state),
-    {"threshold", PARAM_F64, 0, "1", "0.7", 0.000001, 1, NULL, offsetof(struct state, threshold),
-     "the decoder's under load, where its own is not lower"},
+    PARAM("threshold", PARAM_F64, struct state, threshold, "1", "0.7", 0.000001, 1,
+          "the decoder's under load, where its own is not lower"),
 };
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
@@ -25,14 +25,10 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_threshold_valve = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "threshold-valve",
-               .doc = "a lower threshold under load: fewer passes, and worse answers meanwhile",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy =
+        SCHEDULER_POLICY("threshold-valve",
+                         "a lower threshold under load: fewer passes, and worse answers meanwhile",
+                         struct state, params),
     .changes_passes = 1,
     .schedule = schedule,
 };

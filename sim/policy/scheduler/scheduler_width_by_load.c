@@ -12,8 +12,8 @@ struct state {
 
 static const struct param params[] = {
     BY_LOAD_PARAMS(struct state),
-    {"width", PARAM_U32, 0, "tokens", "8", 1, 1000000, NULL, offsetof(struct state, width),
-     "positions of a window under load, at most block_tokens"},
+    PARAM("width", PARAM_U32, struct state, width, "tokens", "8", 1, 1000000,
+          "positions of a window under load, at most block_tokens"),
 };
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
@@ -27,15 +27,10 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_width_by_load = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "width-by-load",
-               .doc =
-                   "windows narrow under load; slows decoders whose commits grow with the window",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy = SCHEDULER_POLICY(
+        "width-by-load",
+        "windows narrow under load; slows decoders whose commits grow with the window",
+        struct state, params),
     .changes_passes = 1,
     .schedule = schedule,
 };
