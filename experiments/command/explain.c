@@ -486,11 +486,12 @@ static void print_swap(const struct system *system, const struct asked_step *ste
     char size[32];
     if (bytes > 0) {
         printf("swapping     the requests hold %s: %.3f ms out to the host's memory and as much "
-               "back, over %s at %.3g GB/s (data sheet)\n",
+               "back, over %s at %.3g GB/s (%s)\n",
                num_format_bytes(size, sizeof size, (double)bytes),
                gpu_copy_ns(system->gpu, bytes) * 1e-6,
                system->gpu->host_link != NULL ? system->gpu->host_link : "its link",
-               system->gpu->host_bandwidth * 1e-9);
+               gpu_host_bandwidth(system->gpu) * 1e-9,
+               system->gpu->best_host_bandwidth > 0 ? "measured" : "assumed");
     }
 }
 

@@ -16,19 +16,20 @@ struct gpu {
     uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89, 0 = no GPU */
     int64_t memory_bytes;             /* as nvidia-smi reports it; see gpu_is_host */
     int64_t l2_bytes;
-    double peak_bf16_flops; /* dense, fp32 accumulation, FLOP/s, data sheet */
-    double peak_fp64_flops; /* double precision outside tensor cores, FLOP/s, data sheet */
-    double peak_bandwidth;  /* bytes/s, data sheet */
-    double best_bf16_flops; /* best published library product */
-    double peak_fp8_flops;  /* dense, fp32 accumulation, data sheet; 0: no products of fp8 */
-    double best_fp8_flops;  /* 0: the share of its peak that bf16's best has */
-    double best_bandwidth;  /* reached by copies or weight streams */
-    double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
-    const char *link;       /* between the GPUs of one host */
-    double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
-    const char *host_link;  /* to the host's memory, or NULL */
-    double host_bandwidth;  /* bytes/s over it, in one direction, data sheet; 0: not known */
-    bool link_peers;        /* GPUs reach each other's memory; else through the host's */
+    double peak_bf16_flops;     /* dense, fp32 accumulation, FLOP/s, data sheet */
+    double peak_fp64_flops;     /* double precision outside tensor cores, FLOP/s, data sheet */
+    double peak_bandwidth;      /* bytes/s, data sheet */
+    double best_bf16_flops;     /* best published library product */
+    double peak_fp8_flops;      /* dense, fp32 accumulation, data sheet; 0: no products of fp8 */
+    double best_fp8_flops;      /* 0: the share of its peak that bf16's best has */
+    double best_bandwidth;      /* reached by copies or weight streams */
+    double l2_bandwidth;        /* bytes/s between the L2 cache and the multiprocessors, estimate */
+    const char *link;           /* between the GPUs of one host */
+    double link_bandwidth;      /* bytes/s out of one GPU, data sheet */
+    const char *host_link;      /* to the host's memory, or NULL */
+    double host_bandwidth;      /* bytes/s over it, in one direction, data sheet; 0: not known */
+    double best_host_bandwidth; /* reached by copies of pinned memory, measured; 0: not known */
+    bool link_peers;            /* GPUs reach each other's memory; else through the host's */
     const char *profile; /* file name in its own file's folder or under kernels/profiles, or NULL */
     const char *donor;   /* the GPU whose profile is transferred here when it has none */
     const char *donor_of_passes; /* and the one whose rows of memory-bound passes are */
@@ -62,9 +63,16 @@ static inline double gpu_roof_fp8_flops(const struct gpu *gpu) {
     return best > gpu->peak_fp8_flops ? best : gpu->peak_fp8_flops;
 }
 
-/* What a copy between its memory and the host's takes, in either direction. */
+/* Bytes/s of a copy between its memory and the host's, in either direction: measured or, assumed,
+ * as large a share of the link as an H200's copies reach (55.0 of 63.0 GB/s: docs/schedulers.md).
+ */
+static inline double gpu_host_bandwidth(const struct gpu *gpu) {
+    return gpu->best_host_bandwidth > 0 ? gpu->best_host_bandwidth : 0.873 * gpu->host_bandwidth;
+}
+
+/* What such a copy takes. */
 static inline double gpu_copy_ns(const struct gpu *gpu, int64_t bytes) {
-    return bytes > 0 ? (double)bytes / gpu->host_bandwidth * 1e9 : 0;
+    return bytes > 0 ? (double)bytes / gpu_host_bandwidth(gpu) * 1e9 : 0;
 }
 
 /* The GPU of that name, whether its file's, as `list gpus` has it, or its driver's ("NVIDIA L40S"),

@@ -41,40 +41,47 @@ enum causality {
 struct window {
     uint32_t steps, block, passes, first, masked, length;
     uint32_t known, uncached, kept, reach, earlier;
-    uint32_t before, width, threshold, front, reserved;
+    uint32_t before, width, threshold, front;
 };
 
 struct request {
-    /* Progress. The first line of the processor's cache has what every step changes, each next to
-     * one that stays the same, so that compilers do not gather them in vectors, which is slower. */
-    uint32_t steps; /* steps done over all blocks */
-    uint32_t state; /* enum request_state */
-    struct window window;
+    /* Progress. A line of the processor's cache, 64 bytes, has what every step changes, each next
+     * to one that stays the same, so that compilers do not gather them in vectors, which is slower.
+     */
+    uint32_t steps;            /* steps done over all blocks */
+    uint32_t state;            /* enum request_state */
     uint32_t committed_tokens; /* over all blocks */
+    uint32_t commit_tokens;    /* positions the decoder commits at the end of the next step, or
+                                  fewer where an eviction leaves fewer masked ones; 0: known only
+                                  then */
+    uint32_t steps_to_change;  /* consecutive steps for which span and commit_tokens hold, >= 1 */
+    uint32_t answer_tokens;    /* output positions up to and including the end of text, once the
+                                  system has found it and stops there: the active block is then the
+                                  last. 0 before, and where the system does not look
+                                  (early_stop = off) */
+    struct window window;
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
-    uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
-                               an eviction leaves fewer masked ones; 0: known only then */
-    uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
-    struct span span;         /* made of the cache policy's row sets */
+    struct span span; /* made of the cache policy's row sets */
     struct row_sets rows;
-
-    uint32_t answer_tokens; /* output positions up to and including the end of text, once the
-                               system has found it and stops there: the active block is then the
-                               last. 0 before, and where the system does not look
-                               (early_stop = off) */
-    uint32_t preemptions;
-
-    /* What it was given so far (kept as scheduler.h says, reads_all): with `steps`, its passes. */
-    int64_t service_ns;      /* how long the steps that it took part in lasted, as they stood */
-    uint64_t service_tokens; /* query tokens of its passes */
-    int64_t admitted_ns;     /* when it first ran; -1: not yet */
-    int64_t first_token_ns;  /* end of its first block, whose tokens can be read; -1: not yet */
 
     /* A refresh that its cache policy lets wait (`put_off` of sim/policy/cache/cache.h): by how
      * many steps from here on the one that is its next step can be put off, 0: by none, or it is no
      * refresh; and how many steps ago the first one was due that was put off, 0: none was. */
     uint32_t refresh_waits, overdue_steps;
+
+    uint32_t preemptions;
+    uint32_t tenant;           /* by trace or workload; 0 where it names none */
+    uint32_t priority;         /* likewise; larger is more urgent */
+    uint32_t predicted_tokens; /* of its answer, by a predictor that may err; 0: no prediction */
+
+    /* Fixed on arrival. */
+    uint32_t prompt_tokens, output_tokens;
+    uint32_t canvas_tokens; /* prompt + output */
+    uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
+    uint32_t steps_per_block;
+    uint16_t causal;  /* enum causality: what a position sees, and what its logits decide on */
+    uint16_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held */
@@ -84,19 +91,16 @@ struct request {
     int64_t host_bytes; /* of it in the host's memory, while it waits after it was swapped out; 0:
                            nothing is */
 
-    /* Fixed on arrival. */
+    /* What it was given so far (kept as scheduler.h says, reads_all): with `steps`, its passes. */
+    int64_t service_ns;      /* how long the steps that it took part in lasted, as they stood */
+    uint64_t service_tokens; /* query tokens of its passes */
+    int64_t admitted_ns;     /* when it first ran; -1: not yet */
+    int64_t first_token_ns;  /* end of its first block, whose tokens can be read; -1: not yet */
+
+    /* Fixed on arrival as well. */
     uint64_t id;
     int64_t arrival_ns;
-    uint32_t prompt_tokens, output_tokens;
-    uint32_t canvas_tokens; /* prompt + output */
-    uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
-    uint32_t steps_per_block;
-    uint32_t causal;   /* enum causality: what a position sees, and what its logits decide on */
-    uint32_t shifted;  /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
-    uint32_t tenant;   /* by trace or workload; 0 where it names none */
-    uint32_t priority; /* likewise; larger is more urgent */
-    uint32_t predicted_tokens; /* of its answer, by a predictor that may err; 0: no prediction */
-    int64_t deadline_ns;       /* when it should be finished; INT64_MAX: it has no deadline */
+    int64_t deadline_ns; /* when it should be finished; INT64_MAX: it has no deadline */
 
     /* For decoders and caches that read it (their flag reads_load), else zeros: the load when its
      * next step was planned; while a step is under way, and until it has ended, when that began. */

@@ -747,9 +747,10 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
     struct request *requests = life->requests;
     uint32_t *ends = life->together, n_ends = 0;
     uint64_t n_committed = 0;
+    const bool any_prefill = replica->n_by_phase[PHASE_PREFILL] > 0;
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &requests[batch[i]];
-        uint32_t in_block = request->span.phase == PHASE_PREFILL ? 0 : steps;
+        uint32_t in_block = any_prefill && request->span.phase == PHASE_PREFILL ? 0 : steps;
         uint32_t committed = counted * request->commit_tokens;
         request->steps += steps;
         window_advance(request, in_block, committed);

@@ -13,13 +13,15 @@
 
 /* What the loop knows of a request and policies need not. */
 struct tracked {
+    /* In two lines of the processor's cache: what changes whenever a span ends, to the record's
+     * tokens_processed. */
+    _Alignas(64) uint32_t steps_planned; /* steps_to_change when the present span was planned */
+    uint32_t span_holds;          /* steps for which the span does not depend on what they commit */
+    struct recall recall;         /* when decisions come from a decode trace */
     struct request_record record; /* as far as it is known; what struct request counts as well is
                                      taken from it when the request leaves */
-    uint32_t steps_planned;       /* steps_to_change when the present span was planned */
-    uint32_t span_holds;          /* steps for which the span does not depend on what they commit */
     struct shared shared;         /* under prefix caching */
     uint64_t listed;              /* the last scheduling decision that listed the request */
-    struct recall recall;         /* when decisions come from a decode trace */
     bool is_swapped;              /* waits, and what it held lies in the host's memory */
     bool puts_off;                /* the refresh that is planned waits, by the scheduler's word */
 };

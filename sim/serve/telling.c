@@ -21,7 +21,7 @@ struct schedule_view telling_view(const struct lifecycle *life, const struct rep
         .kv_total_bytes = system->budget.pool_bytes,
         .host_free_bytes = system->settings.swap_host_bytes - replica->host_used_bytes,
         .host_total_bytes = system->settings.swap_host_bytes,
-        .host_bandwidth = system->gpu->host_bandwidth,
+        .host_bandwidth = gpu_host_bandwidth(system->gpu),
         .estimate_ns = selection_estimate_ns,
         .estimate_joules = selection_estimate_joules,
         .foresee = selection_foresee,

@@ -29,7 +29,7 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err);
 
 /* Whether the request is done, even if its active block is not. */
 static inline bool text_end_stops(const struct lifecycle *life, const struct request *request) {
-    return request->answer_tokens > 0 && life->system->settings.early_stop == STOP_POSITION;
+    return life->system->settings.early_stop == STOP_POSITION && request->answer_tokens > 0;
 }
 
 /* Whether the active block lies after the end of text, so that its results are not read. */

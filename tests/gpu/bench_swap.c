@@ -1,7 +1,7 @@
 /* What swapping a request out of a GPU and back takes, beside its price: copies of its cache
  * between the device's memory and pinned memory of the host, as the engine makes them, for requests
  * of some models and lengths, in pages of all layers or in one dense store; the price is the bytes
- * over the card's host_bandwidth (sim/model/gpus), which is its data sheet's.
+ * over what the card's copies reach by its file (sim/model/gpus), measured or assumed.
  *
  * A plain program: `bench_swap [cuda|cpu [LIBRARY [CSV]]]` prints a table, and writes it to the
  * CSV: medians of the rounds, in nanoseconds. */
@@ -114,8 +114,8 @@ static double bandwidth_of(void) {
     }
     printf("%s, %s: %.1f GB/s by its file\n", gpu->title,
            gpu->host_link != NULL ? gpu->host_link : "a link without a name",
-           gpu->host_bandwidth / 1e9);
-    return gpu->host_bandwidth;
+           gpu_host_bandwidth(gpu) / 1e9);
+    return gpu_host_bandwidth(gpu);
 }
 
 int main(int argc, char **argv) {

@@ -162,6 +162,10 @@ TEST(gpus_and_runtimes_are_read_as_strictly) {
     ck_assert_ptr_null(gpu_find(scratch_write("card.ini", GPU_TEXT "sm = 3\n"), &err));
     ck_assert_ptr_nonnull(strstr(err.text, "unknown key 'sm' of a GPU; did you mean 'sms'?"));
     err = (struct err){0};
+    const char *text = GPU_TEXT "host_bandwidth = 5e9\nbest_host_bandwidth = 6e9\n";
+    ck_assert_ptr_null(gpu_find(scratch_write("card.ini", text), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "best_host_bandwidth is above host_bandwidth"));
+    err = (struct err){0};
     ck_assert_ptr_null(gpu_find(scratch_write("card.ini", "[gpu]\ntitle = x\n"), &err));
     ck_assert_int_eq(err.kind, ERR_USAGE);
     err = (struct err){0};

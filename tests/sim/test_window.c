@@ -5,13 +5,13 @@
 
 enum { N = 4, MOST_KEYS = 64 };
 
-static struct request request_of(uint32_t prompt, uint32_t output, uint32_t causal) {
+static struct request request_of(uint32_t prompt, uint32_t output, uint16_t causal) {
     return MAKE(struct request, .id = 7, .prompt_tokens = prompt, .output_tokens = output,
                 .canvas_tokens = prompt + output, .block_tokens = N, .causal = causal);
 }
 
 TEST(blocks_lie_one_after_the_other_and_fill_the_canvas) {
-    for (uint32_t causal = SEES_CANVAS; causal <= SEES_BLOCKS; causal++) {
+    for (uint16_t causal = SEES_CANVAS; causal <= SEES_BLOCKS; causal++) {
         for (uint32_t prompt = 1; prompt < 10; prompt++) {
             struct request request = request_of(prompt, 11, causal), last = request;
             uint32_t masked = 0, end = causal == SEES_BLOCKS ? prompt / N * N : prompt;
@@ -46,7 +46,7 @@ TEST(keys_end_with_a_block_or_the_window) {
 
 /* Where nothing else is said the next block is the one that lies there. */
 TEST(the_next_block_begins_where_the_window_ends) {
-    for (uint32_t causal = SEES_CANVAS; causal <= SEES_BLOCKS; causal++) {
+    for (uint16_t causal = SEES_CANVAS; causal <= SEES_BLOCKS; causal++) {
         for (uint32_t prompt = 1; prompt < 10; prompt++) {
             struct request walked = request_of(prompt, 11, causal), entered = walked;
             window_enter(&walked, 0);
