@@ -530,6 +530,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     bool by_step = replica->unrolled && loop->asked->system->decoder->count == NULL;
     const int64_t wall_ns = done->time_ns - done->start_ns;
     telling_begin(&loop->life, replica);
+    lifecycle_took_part(&loop->life, replica, done->start_ns);
     int status = by_step ? advance_unrolled(loop, replica, done, &moment, err)
                          : lifecycle_advance(&loop->life, replica, done->steps, wall_ns,
                                              &done->decided, err);
