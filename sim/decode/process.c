@@ -58,12 +58,13 @@ static double sigmoid(double x) {
 /* By inverse distribution function, keyed by the index among the masked positions. */
 static void draw_independent(const struct decode_process *process, uint64_t seed,
                              const struct decode_view *view, float *confidence) {
+    const uint64_t key = rng_key(seed, view->request, view->step);
     for (uint32_t i = 0, n = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         const uint32_t place = n;
         n += view->masked[i];
         if (is_wanted(view, i)) {
-            double u = rng_keyed(seed, view->request, view->step, place);
+            const double u = rng_at(key, place);
             confidence[i] = is_behind_text(view, i)
                                 ? inside(sigmoid(PROCESS_LOGIT_BEHIND_TEXT))
                                 : inside(pow(1 - pow(1 - u, 1 / process->b), 1 / process->a));
