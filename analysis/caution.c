@@ -4,6 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Schedulers that order by what is left or urgent pause none for longer at ordinary loads. */
+static const double most_pause = 4; /* of the mean latency */
+
 /* Smaller shares of the time change no result that is read to a few per cent. */
 static const double least_price_share = 0.05;
 
@@ -56,6 +59,16 @@ static void add_unmeasured(const struct summary *s, struct warnings *out) {
     }
 }
 
+static void add_starved(const struct summary *s, struct warnings *out) {
+    const double pause_s = (double)s->pause_ns / 1e9;
+    if (s->completed > 0 && pause_s > most_pause * s->latency.mean) {
+        warnings_add(out, WARNING_STARVED, pause_s / s->latency.mean,
+                     "request %" PRIu64 " took no step for %.3g s after it had begun, %.3g times "
+                     "the mean latency (%.3g s)",
+                     s->pause_id, pause_s, pause_s / s->latency.mean, s->latency.mean);
+    }
+}
+
 void caution_add_prices(const struct price_shares *shares, struct warnings *out) {
     double transferred = shares->by_kind[PROVENANCE_TRANSFERRED];
     double roofline = shares->by_kind[PROVENANCE_ROOFLINE];
@@ -103,6 +116,7 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
     add_offered(&summary->offered, &out);
     add_rejected(summary, &out);
     add_unmeasured(summary, &out);
+    add_starved(summary, &out);
     if (facts->device == NULL) { /* times that were measured rest on no price */
         caution_add_prices(&facts->price_shares, &out);
     }
@@ -119,9 +133,10 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
 bool caution_is_of_summary(enum warning_code code) {
     return code == WARNING_SATURATED || code == WARNING_SATURATION_UNKNOWN ||
            code == WARNING_REJECTED || code == WARNING_OBJECTIVE_UNMEASURED ||
-           code == WARNING_INCOMPLETE || code == WARNING_DECISIONS_ASSUMED ||
-           code == WARNING_PRICES_TRANSFERRED || code == WARNING_PRICES_ROOFLINE ||
-           code == WARNING_COLLECTIVES_ASSUMED || code == WARNING_PRICES_EXTRAPOLATED;
+           code == WARNING_STARVED || code == WARNING_INCOMPLETE ||
+           code == WARNING_DECISIONS_ASSUMED || code == WARNING_PRICES_TRANSFERRED ||
+           code == WARNING_PRICES_ROOFLINE || code == WARNING_COLLECTIVES_ASSUMED ||
+           code == WARNING_PRICES_EXTRAPOLATED;
 }
 
 json_t *caution_json(const struct warnings *warnings) {

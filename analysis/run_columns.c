@@ -244,6 +244,10 @@ static json_t *classes(const struct result *r) {
     return groups(r, BY_PRIORITY);
 }
 
+static bool has_paused(const struct result *r) {
+    return r->summary->pause.max > 0;
+}
+
 static const struct column requests[] = {
     {"requests", "requests", "", "that arrived", SUMMARY(requests), .of_groups = true},
     {"completed", "completed requests", "", "that were served whole", SUMMARY(completed),
@@ -289,6 +293,9 @@ static const struct column requests[] = {
      "Finish less the end of the first block, over the answer's tokens after it; a request "
      "without any is left out.",
      SUMMARY(tpot), .of_groups = true},
+    {"pause_s", "longest pause", "s", "of a request between two of its steps, while others ran",
+     "Where any was passed over or preempted after its first step.", SUMMARY(pause),
+     .is_there = has_paused, .of_groups = true},
     {"goodput_req_s", "goodput", "requests/s", "requests within every objective, over makespan",
      DERIVED_BY(goodput), .of_groups = true},
     {"attainment", "attainment", "share", "of all that arrived, requests within every objective",

@@ -31,6 +31,7 @@ static void copy_times(struct summary *to) {
     series_copy(&to->ttfb_s);
     series_copy(&to->queue_s);
     series_copy(&to->tpot_s);
+    series_copy(&to->pause_s);
 }
 
 void summary_group(const struct summary *run, struct summary *group) {
@@ -57,6 +58,7 @@ void summary_fini(struct summary *summary) {
     free(summary->ttfb_s.values);
     free(summary->queue_s.values);
     free(summary->tpot_s.values);
+    free(summary->pause_s.values);
     free(summary->came_s.values);
     free(summary->admitted_s.values);
     free(summary->left_s.values);
@@ -120,6 +122,7 @@ static void add_completed(struct summary *summary, const struct request_record *
                         (slo->ttfb_ns == 0 || times.ttfb_ns <= slo->ttfb_ns) &&
                         (slo->tpot_ns == 0 || times.tpot_ns <= (double)slo->tpot_ns);
     series_push(&summary->latency_s, (double)times.latency_ns / 1e9);
+    series_push(&summary->pause_s, (double)record->pause_ns / 1e9);
     add_stay(summary, record->arrival_ns, admission_s(record, 0),
              (double)record->finished_ns / 1e9);
     if (times.queue_ns >= 0) {
@@ -142,6 +145,10 @@ static void add_request(struct summary *summary, const struct request_record *re
     }
     if (record->arrival_ns > summary->last_arrival_ns) {
         summary->last_arrival_ns = record->arrival_ns;
+    }
+    if (record->pause_ns > summary->pause_ns) {
+        summary->pause_ns = record->pause_ns;
+        summary->pause_id = record->id;
     }
     if (record->state == REQUEST_DONE) {
         add_completed(summary, record);
@@ -265,6 +272,7 @@ void summary_finish(struct summary *summary) {
     summary->ttfb = distribution_of(summary->ttfb_s.values, summary->ttfb_s.n);
     summary->queue = distribution_of(summary->queue_s.values, summary->queue_s.n);
     summary->tpot = distribution_of(summary->tpot_s.values, summary->tpot_s.n);
+    summary->pause = distribution_of(summary->pause_s.values, summary->pause_s.n);
     summary->makespan_s = summary->completed > 0
                               ? (double)(summary->last_finish_ns - summary->first_arrival_ns) / 1e9
                               : 0;

@@ -1,7 +1,7 @@
 /* The summary of a run: what its requests and steps add up to.
  *
- * It is itself a sink, cheap enough to be always on: constant work per step, seven doubles kept per
- * finished request, and where there are several tenants or priorities four more by each. Times are
+ * It is itself a sink, cheap enough to be always on: constant work per step, eight doubles kept per
+ * finished request, and where there are several tenants or priorities five more by each. Times are
  * seconds from here on. What each number means stands with its column (analysis/run_columns.c,
  * docs/reference/fields.md). */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
@@ -51,7 +51,9 @@ struct summary {
     uint64_t prefix_tokens, prefix_hit_tokens, prefix_hits;
     int64_t first_arrival_ns, last_finish_ns; /* -1: none yet */
     int64_t last_arrival_ns;                  /* of any request */
-    struct series latency_s, ttfb_s, queue_s, tpot_s;
+    struct series latency_s, ttfb_s, queue_s, tpot_s, pause_s;
+    int64_t pause_ns;  /* the longest of any request, */
+    uint64_t pause_id; /* and whose */
     /* Of requests that could be served, as struct stay has them (analysis/offered.h). */
     struct series came_s, admitted_s, left_s;
 
@@ -68,7 +70,7 @@ struct summary {
     uint32_t replicas, max_batch, max_waiting;
 
     /* Written by summary_finish. */
-    struct distribution latency, ttfb, queue, tpot;
+    struct distribution latency, ttfb, queue, tpot, pause;
     struct offered offered;
     double makespan_s, throughput_tok_s, throughput_req_s, goodput_req_s, redundancy, tpf;
     double attainment, mean_batch;

@@ -148,13 +148,15 @@ static void print_requests(const struct summary *s, const struct run_facts *f, F
 
 /* A star where they are of the requests that were not rejected. */
 static void print_times(const struct summary *s, FILE *out) {
+    static const struct distribution none;
     const struct {
         const char *names[2];
         const struct distribution *distribution;
     } rows[] = {{{"latency", "latency*"}, &s->latency},
                 {{"ttft", "ttft*"}, &s->ttfb},
                 {{"queue", "queue*"}, &s->queue},
-                {{"tpot", "tpot*"}, &s->tpot}};
+                {{"tpot", "tpot*"}, &s->tpot},
+                {{"pause", "pause*"}, s->pause.max > 0 ? &s->pause : &none}};
     if (s->completed == 0) {
         return;
     }

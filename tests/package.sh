@@ -38,6 +38,8 @@ try() { # try PREFIX DATA-FOLDER
         inside cc -x $language -fkeep-inline-functions -shared -fPIC -Wl,-z,defs -I"$prefix/include/unmask" \
             -o "$scratch/all.so" "$scratch/all.c" || fail "$prefix: $language: an inline function needs what no plug-in can link"
     done
+    inside cc -std=c11 -aux-info "$scratch/all.txt" -fsyntax-only -I"$prefix/include/unmask" "$scratch/all.c"
+    ! grep '/include/unmask/.*extern' "$scratch/all.txt" || fail "$prefix: headers declare what no plug-in can link"
     for page in "$prefix"/share/man/man1/*; do
         gzip -dc "$page" | LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings=all -l - 2>&1 >/dev/null | grep . && fail "$page"
     done

@@ -42,8 +42,9 @@ install: $(PROGRAM) $(BUILD)/manual ## install under PREFIX (default: /usr/local
 	    $(INSTALLED)/share/zsh/site-functions $(INSTALLED)/share/fish/vendor_completions.d
 	$(Q)install -s $(PROGRAM) $(INSTALLED)/bin/unmask
 	$(Q)tar c --exclude='.*' $(DATA) $(MEASURED) | tar x --no-same-owner -C $(INSTALLED)/share/unmask
-	$(Q)$(CC) -MM -I. $(TEMPLATES) | grep -o '[a-z/_]*\.h' | sort -u | tar c -T - | \
-	    tar x --no-same-owner -C $(INSTALLED)/include/unmask
+	$(Q)for header in $$($(CC) -MM -I. $(TEMPLATES) | grep -o '[a-z/_]*\.h' | sort -u); do \
+	    install -d $(INSTALLED)/include/unmask/$${header%/*} && \
+	    awk -f $(PACKAGE)/headers.awk $$header >$(INSTALLED)/include/unmask/$$header || exit 1; done
 	$(Q)for page in $$($(BUILD)/manual pages); do \
 	    $(BUILD)/manual page $$page | gzip -n9 >$(INSTALLED)/share/man/man1/$$page.1.gz; done
 	$(Q)$(BUILD)/manual bash >$(INSTALLED)/share/bash-completion/completions/unmask

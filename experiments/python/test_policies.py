@@ -46,6 +46,30 @@ class EarliestDeadline(unmask.Scheduler):
                 break
 
 
+class Turns(unmask.Scheduler):
+    """tests/plugins/swapping_scheduler.c in Python."""
+
+    def __init__(self, turn=8):
+        self.turn, self.out_ns, self.since = turn, {}, {}
+
+    def schedule(self, view, batch):
+        batch.hold = "step"
+        following = min(view.waiting, key=lambda r: self.out_ns.get(r.id, r.arrival_ns), default=None)
+        out = None
+        if following is not None and (following.kv_bytes > view.kv_free_bytes or len(view.running) == view.max_requests):
+            out = next((r for r in view.running if view.host_total_bytes > 0 and r.steps - self.since[r.id] >= self.turn
+                        and r.kv_held_bytes <= view.host_free_bytes
+                        and following.kv_bytes <= view.kv_free_bytes + r.kv_held_bytes), None)
+        for request in view.running:
+            if out is None or request.slot != out.slot:
+                batch.run(request)
+        if out is not None and following.queries <= batch.free_tokens:
+            assert batch.swap_out(out)
+            self.out_ns[out.id] = view.now_ns
+        if following is not None and batch.admit(following):
+            self.since[following.id] = following.steps
+
+
 class Holding(unmask.Router):
     """tests/plugins/seeing_router.c in Python."""
 
@@ -104,6 +128,38 @@ class Twins(TwinCase):
                 **DEADLINES, "workload.predicted": predicted, "replicas": replicas})
             self.assertGreater(found["rejected_by_reason"][reason], 0)
             self.assertGreater(found["completed"], 0)
+
+    def test_a_scheduler_in_python_swaps_out_as_the_same_in_c(self):
+        plugin = self.plugin("swapping_scheduler")
+        for host, replicas in ("8GiB", 1), ("2GiB", 2), ("0", 1):
+            found = self.same("scheduler", plugin, Turns(), **LOAD, set={
+                "max_requests": 2, "swap.host_bytes": host, "replicas": replicas})
+            self.assertEqual(found.get("swap", {}).get("out", 0) > 10, host != "0")
+            self.assertEqual(found["completed"], 60)
+
+    def test_a_request_that_was_swapped_out_is_seen_and_what_cannot_be_is_told(self):
+        seen = []
+
+        class Once(unmask.Scheduler):
+            def schedule(self, view, batch):
+                out = next((r for r in view.running if len(view.running) > 1 and r.preemptions == 0 and r.steps > 4), None)
+                swaps = out is not None and batch.swap_out(out)
+                for request in view.running:
+                    if not swaps or request.slot != out.slot:
+                        batch.run(request)
+                for request in view.waiting:
+                    batch.admit(request)
+                if not view.is_trial:
+                    seen.append((out is not None, swaps, view, [r.host_bytes for r in view.waiting if r.preemptions > 0]))
+
+        for host_bytes in 2**33, 0:
+            seen.clear()
+            result = unmask.run(**LOAD, scheduler=Once(), set={"max_requests": 2, "swap.host_bytes": host_bytes})
+            self.assertEqual({(view.host_total_bytes, view.host_bandwidth > 0) for _, _, view, _ in seen}, {(host_bytes, True)})
+            self.assertEqual({view.host_free_bytes <= host_bytes for _, _, view, _ in seen}, {True})
+            self.assertEqual({swaps for wants, swaps, _, _ in seen if wants}, {host_bytes > 0})
+            self.assertEqual(any(n > 0 for *_, held in seen for n in held), host_bytes > 0)
+            self.assertEqual("swap" in result, host_bytes > 0)
 
     def test_a_router_in_python_holds_back_and_moves_as_the_same_in_c(self):
         plugin = self.plugin("seeing_router")

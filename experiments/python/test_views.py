@@ -162,7 +162,7 @@ class Views(unittest.TestCase):
     def test_a_batch_takes_what_fits(self):
         view = View()
         view.max_batched_tokens, view.kv_free_bytes, view.max_requests, view.running_tokens = 100, 1000, 3, 40
-        view.running = [ROWS[0]]
+        view.running, view.host_free_bytes, view.host_total_bytes = [ROWS[0]], 50, 60
         request = ROWS[0]._replace
         batch = Batch(view)
         for queries, kv_bytes, fits in ((101, 0, False), (1, 1001, False), (30, 1000, True), (70, 1, False), (71, 0, False),
@@ -172,6 +172,9 @@ class Views(unittest.TestCase):
         self.assertFalse(batch.run(request(queries=1)))
         self.assertTrue(batch.run(request(queries=0)))
         self.assertFalse(batch.run_all())
+        self.assertFalse(batch.swap_out(request(kv_held_bytes=51)))
+        self.assertTrue(batch.swap_out(request(kv_held_bytes=50)))
+        self.assertEqual((batch.free_host_bytes, batch.free_kv_bytes, batch.free_requests), (0, 50, 1))
         for running_tokens, fits in ((100, True), (101, False)):
             view.running_tokens, batch = running_tokens, Batch(view)
             self.assertEqual((batch.run_all(), batch.free_tokens), (fits, 0 if fits else 100))
@@ -255,7 +258,7 @@ class Views(unittest.TestCase):
 
     def test_a_hold_that_is_none_is_refused(self):
         view = View()
-        view.max_batched_tokens = view.kv_free_bytes = view.max_requests = 0
+        view.max_batched_tokens = view.kv_free_bytes = view.max_requests = view.host_free_bytes = 0
         view.running = []
         batch = Batch(view)
         batch.hold = "forever"

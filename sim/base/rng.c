@@ -53,6 +53,10 @@ double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t positi
     return to_unit(keyed_bits(rng_key(seed, request, step), position));
 }
 
+double rng_at(uint64_t key, uint64_t position) {
+    return to_unit(keyed_bits(key, position));
+}
+
 double rng_bell(uint64_t key, uint64_t position) {
     uint64_t bits = keyed_bits(key, position);
     uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);

@@ -10,6 +10,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_SATURATION_UNKNOWN] = "saturation-unknown",
     [WARNING_REJECTED] = "rejected",
     [WARNING_OBJECTIVE_UNMEASURED] = "objective-unmeasured",
+    [WARNING_STARVED] = "starved",
     [WARNING_DECISIONS_ASSUMED] = "decisions-assumed",
     [WARNING_DECISIONS_MOVED] = "decisions-moved",
     [WARNING_HOST_ASSUMED] = "host-assumed",

@@ -8,6 +8,7 @@ enum warning_code {
     WARNING_SATURATION_UNKNOWN,   /* the run does not tell whether the system keeps up */
     WARNING_REJECTED,             /* requests were rejected: percentiles are of the survivors */
     WARNING_OBJECTIVE_UNMEASURED, /* no request has what an objective bounds: it is not met */
+    WARNING_STARVED,              /* a request waited far longer between steps than others took */
     WARNING_DECISIONS_ASSUMED,    /* the decode process is assumed or fitted to something else */
     WARNING_DECISIONS_MOVED,      /* a run leaves the conditions its process was located under */
     WARNING_HOST_ASSUMED,         /* host times rest on no measured or calibrated host */

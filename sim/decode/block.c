@@ -56,29 +56,42 @@ static bool may_change(const struct block_state *block, uint32_t i, bool kept, u
     return kept && is_decided && outcome < OUTCOME_COUNT;
 }
 
-bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
-    bool may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
+/* Whether all that the pass revised or masked again may change. */
+static bool may_all_change(const struct block_state *block, const uint8_t *keep,
+                           const uint8_t *outcome) {
+    bool all = true;
     for (uint32_t i = 0; i < block->length; i++) {
-        bool is_kept_well = keep[i] ? block->uncached[i]
-                                    : block->masked[i] || !block->uncached[i] || may_run_a_part;
-        bool comes_out_well = outcome[i] <= OUTCOME_COMMIT
-                                  ? outcome[i] == OUTCOME_NONE || (keep[i] && block->masked[i])
-                                  : may_change(block, i, keep[i] != 0, outcome[i]);
-        if (!is_kept_well || !comes_out_well) {
-            return false;
-        }
+        all =
+            all && (outcome[i] <= OUTCOME_COMMIT || may_change(block, i, keep[i] != 0, outcome[i]));
     }
-    return true;
+    return all;
+}
+
+/* The loop has no branches, so that compilers take many positions at once. */
+bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
+    const uint8_t may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
+    const uint8_t *masked = block->masked, *uncached = block->uncached;
+    uint8_t wrong = 0, changes = 0;
+    for (uint32_t i = 0; i < block->length; i++) {
+        const uint8_t runs = keep[i] != 0, commits = outcome[i] == OUTCOME_COMMIT;
+        const uint8_t may_be_left = masked[i] | (uncached[i] ^ 1) | may_run_a_part;
+        wrong |= runs & (uncached[i] ^ 1);
+        wrong |= (runs ^ 1) & (may_be_left ^ 1);
+        wrong |= commits & ((runs & masked[i]) ^ 1);
+        changes |= outcome[i] > OUTCOME_COMMIT;
+    }
+    return !wrong && (!changes || may_all_change(block, keep, outcome));
 }
 
 struct outcomes block_outcomes(const uint8_t *outcome, uint32_t length) {
-    struct outcomes found = {{0}};
+    uint32_t n_commits = 0, n_revised = 0, n_again = 0;
     for (uint32_t i = 0; i < length; i++) {
-        if (outcome[i] != OUTCOME_NONE && outcome[i] < OUTCOME_COUNT) {
-            found.n[outcome[i]]++;
-        }
+        n_commits += outcome[i] == OUTCOME_COMMIT;
+        n_revised += outcome[i] == OUTCOME_REVISE;
+        n_again += outcome[i] == OUTCOME_AGAIN;
     }
-    return found;
+    return (struct outcomes){
+        {[OUTCOME_COMMIT] = n_commits, [OUTCOME_REVISE] = n_revised, [OUTCOME_AGAIN] = n_again}};
 }
 
 /* For how many commits after their own decided positions were run. */
@@ -90,31 +103,48 @@ static void count_later(struct block_state *block, const uint8_t *outcome, uint3
     }
 }
 
-struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
-    struct outcomes found = {{0}};
-    ASSERT(block_allows(block, keep, outcome));
-    uint32_t n_commits =
-        block->recent > 0 ? block_outcomes(outcome, block->length).n[OUTCOME_COMMIT] : 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        if (keep[i]) {
-            block->frontier = (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
-            if (outcome[i] <= OUTCOME_COMMIT && is_ready(block, i, n_commits)) {
-                block->uncached[i] = 0;
-                block->n_uncached--;
-            }
+/* What the pass ran: how far it reached, and what of it need not run again. */
+static void note_run(struct block_state *block, const uint8_t *keep, const uint8_t *outcome,
+                     uint32_t n_commits) {
+    const bool may_be_ready =
+        block->n_masked == 0 || (block->cache != BLOCK_WHOLE && block->cache != BLOCK_PARTS);
+    int32_t last = (int32_t)block->length - 1;
+    while (last > block->frontier && !keep[last]) {
+        last--;
+    }
+    block->frontier = last > block->frontier ? last : block->frontier;
+    for (uint32_t i = 0; may_be_ready && i < block->length; i++) {
+        if (keep[i] && outcome[i] <= OUTCOME_COMMIT && is_ready(block, i, n_commits)) {
+            block->uncached[i] = 0;
+            block->n_uncached--;
         }
     }
+}
+
+bool block_try(struct block_state *block, const uint8_t *keep, const uint8_t *outcome,
+               struct outcomes *found) {
+    if (!block_allows(block, keep, outcome)) {
+        return false;
+    }
+    *found = block_outcomes(outcome, block->length);
+    const uint32_t n_commits = block->recent > 0 ? found->n[OUTCOME_COMMIT] : 0;
+    note_run(block, keep, outcome, n_commits);
     if (block->recent > 0) {
         count_later(block, outcome, n_commits);
     }
+    uint8_t *masked = block->masked;
     for (uint32_t i = 0; i < block->length; i++) {
-        if (outcome[i] != OUTCOME_NONE) {
-            found.n[outcome[i]]++;
-            block->masked[i] = outcome[i] == OUTCOME_AGAIN;
-        }
+        masked[i] = outcome[i] == OUTCOME_NONE ? masked[i] : outcome[i] == OUTCOME_AGAIN;
     }
-    block->n_masked += found.n[OUTCOME_AGAIN] - found.n[OUTCOME_COMMIT];
+    block->n_masked += found->n[OUTCOME_AGAIN] - found->n[OUTCOME_COMMIT];
     block->passes++;
+    return true;
+}
+
+struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
+    struct outcomes found = {{0}};
+    const bool is_allowed = block_try(block, keep, outcome, &found);
+    ASSERT(is_allowed);
     return found;
 }
 

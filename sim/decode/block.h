@@ -81,8 +81,12 @@ uint32_t block_known_in_front(const struct block_state *block);
  * known before the first pass, and some other is masked. */
 bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
 
-/* The end of a pass that did so, which block_allows; returns how they came out. A position that was
- * revised or masked again is run once more in its new form before it is cached. */
+/* The end of a pass that did so; false, and nothing changes, where block_allows says no. A position
+ * that was revised or masked again is run once more in its new form before it is cached. */
+bool block_try(struct block_state *block, const uint8_t *keep, const uint8_t *outcome,
+               struct outcomes *found);
+
+/* The same of a pass that is allowed; returns how they came out. */
 struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
 
 struct outcomes block_outcomes(const uint8_t *outcome, uint32_t length);

@@ -1,6 +1,7 @@
 #include "sim/decode/choice.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/mem.h"
 
@@ -44,15 +45,16 @@ void choice_see(struct choice *choice, const struct choice_asked *asked, struct 
                        choice->confidence);
     }
     uint32_t n = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        if (asked->keep[i] && block->masked[i]) {
-            choice->offset[n] = i;
-            choice->values[0][n] = choice->confidence[i];
-            choice->values[1][n] = choice->margin[i];
-            choice->values[2][n] = choice->entropy[i];
-            n++;
-        }
+    for (uint32_t i = 0; i < block->length; i++) { /* what is not asked for is written over */
+        choice->offset[n] = i;
+        choice->values[0][n] = choice->confidence[i];
+        n += (asked->keep[i] != 0) & (block->masked[i] != 0);
     }
+    for (uint32_t k = 0; statistics && k < n; k++) {
+        choice->values[1][k] = choice->margin[choice->offset[k]];
+        choice->values[2][k] = choice->entropy[choice->offset[k]];
+    }
+    choice->n = n;
     *seen = (struct decode_seen){.n = n,
                                  .first = asked->view->block_start,
                                  .offset = choice->offset,
@@ -61,14 +63,13 @@ void choice_see(struct choice *choice, const struct choice_asked *asked, struct 
                                  .entropy = statistics ? choice->values[2] : NULL};
 }
 
-uint32_t choice_mark(const struct choice *choice, const struct block_state *block,
-                     const uint8_t *keep, uint8_t *outcome) {
-    uint32_t at = 0, n = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        bool is_asked = keep[i] && block->masked[i];
-        outcome[i] = is_asked && choice->picked[at] ? OUTCOME_COMMIT : OUTCOME_NONE;
-        at += is_asked;
-        n += outcome[i] == OUTCOME_COMMIT;
+uint32_t choice_mark(const struct choice *choice, uint32_t length, uint8_t *outcome) {
+    uint32_t n = 0;
+    memset(outcome, OUTCOME_NONE, length);
+    for (uint32_t k = 0; k < choice->n; k++) {
+        const bool is_picked = choice->picked[k] != 0;
+        outcome[choice->offset[k]] = is_picked ? OUTCOME_COMMIT : OUTCOME_NONE;
+        n += is_picked;
     }
     return n;
 }

@@ -3,7 +3,7 @@
  *
  *     choice_see(&choice, &asked, &seen);           seen->n of them, 0: nothing to choose from
  *     ... marks in choice.picked, by decode_choose or a policy's own code ...
- *     choice_mark(&choice, block, keep, outcome);   the same by position of the block */
+ *     choice_mark(&choice, length, outcome);        the same by position of the block */
 #ifndef UNMASK_SIM_DECODE_CHOICE_H
 #define UNMASK_SIM_DECODE_CHOICE_H
 
@@ -16,7 +16,7 @@
 struct choice {
     float *confidence, *margin, *entropy; /* by position */
     float *values[3];                     /* the same of the positions that are asked for */
-    uint32_t *offset;
+    uint32_t *offset, n;                  /* their places in the block, and how many they are */
     uint8_t *picked;
 };
 
@@ -40,8 +40,8 @@ void choice_fini(struct choice *choice);
 /* The arrays of `seen` are the choice's own, until the next pass. Credit is given once a call. */
 void choice_see(struct choice *choice, const struct choice_asked *asked, struct decode_seen *seen);
 
-/* Sets the outcome of every position, a commit or none; returns how many are commits. */
-uint32_t choice_mark(const struct choice *choice, const struct block_state *block,
-                     const uint8_t *keep, uint8_t *outcome);
+/* Sets the outcome of every position of the block, a commit or none; returns how many are commits.
+ */
+uint32_t choice_mark(const struct choice *choice, uint32_t length, uint8_t *outcome);
 
 #endif

@@ -55,18 +55,33 @@ static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
 
+/* x to the power of 1 / p in single precision, as pow and a rounding have it. Both have errors
+ * below 2^-52: where numbers that far from the square root are rounded alike, so is what pow
+ * returns. */
+static double root(double x, double p) {
+    if (p == 2) {
+        const double near = sqrt(x);
+        const float low = (float)(near * (1 - 0x1p-50)), high = (float)(near * (1 + 0x1p-50));
+        if (low == high) {
+            return (double)low;
+        }
+    }
+    return (double)(float)pow(x, 1 / p);
+}
+
 /* By inverse distribution function, keyed by the index among the masked positions. */
 static void draw_independent(const struct decode_process *process, uint64_t seed,
                              const struct decode_view *view, float *confidence) {
+    const uint64_t key = rng_key(seed, view->request, view->step);
     for (uint32_t i = 0, n = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         const uint32_t place = n;
         n += view->masked[i];
         if (is_wanted(view, i)) {
-            double u = rng_keyed(seed, view->request, view->step, place);
-            confidence[i] = is_behind_text(view, i)
-                                ? inside(sigmoid(PROCESS_LOGIT_BEHIND_TEXT))
-                                : inside(pow(1 - pow(1 - u, 1 / process->b), 1 / process->a));
+            const double v = 1 - rng_at(key, place);
+            const double x = 1 - (process->b == 1 ? v : pow(v, 1 / process->b));
+            confidence[i] = is_behind_text(view, i) ? inside(sigmoid(PROCESS_LOGIT_BEHIND_TEXT))
+                                                    : inside(root(x, process->a));
         }
     }
 }

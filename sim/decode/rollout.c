@@ -40,7 +40,7 @@ static uint32_t choose(const struct choice_asked *asked, const struct rollout_ru
         (void)decode_choose(&pass, &seen, rule->count < seen.n ? rule->count : seen.n,
                             choice->picked);
     }
-    return choice_mark(choice, asked->block, asked->keep, chosen);
+    return choice_mark(choice, asked->block->length, chosen);
 }
 
 /* What a rollout of a request keeps from block to block. */

@@ -424,6 +424,15 @@ static void give_memory(struct lifecycle *life, struct replica *replica, uint32_
     }
 }
 
+/* Since its last step, until `now_ns`: where its replica took steps without it. */
+static int64_t pause_ns(const struct replica *replica, const struct tracked *tracked,
+                        int64_t now_ns) {
+    const bool was_there =
+        tracked->last_step_ns == 0 || tracked->last_step_ns == replica->last_end_ns;
+    const int64_t ns = was_there ? 0 : now_ns - tracked->last_step_ns;
+    return ns > tracked->pause_ns ? ns : tracked->pause_ns;
+}
+
 static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot,
                   enum request_state state, enum reject_reason reason, struct err *err) {
     struct request *request = &life->requests[slot];
@@ -448,6 +457,7 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
     record.steps = request->steps;
     record.preemptions = request->preemptions;
     record.committed_tokens = request->committed_tokens;
+    record.pause_ns = pause_ns(replica, tracked, life->now_ns);
     sharing_leave(life, slot);
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
@@ -735,6 +745,14 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     return status != 0 ? status
                        : report_event(life, EVENT_PREEMPT, request->id, tracked->record.replica,
                                       swaps, err);
+}
+
+void lifecycle_took_part(struct lifecycle *life, const struct replica *replica, int64_t start_ns) {
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        struct tracked *tracked = &life->tracked[replica->batch[i]];
+        tracked->pause_ns = pause_ns(replica, tracked, start_ns);
+        tracked->last_step_ns = life->now_ns;
+    }
 }
 
 /* Counts `steps` steps of every member. Returns for how many members the present plan ends with

@@ -20,10 +20,11 @@ struct tracked {
     struct recall recall;         /* when decisions come from a decode trace */
     struct request_record record; /* as far as it is known; what struct request counts as well is
                                      taken from it when the request leaves */
-    struct shared shared;         /* under prefix caching */
-    uint64_t listed;              /* the last scheduling decision that listed the request */
-    bool is_swapped;              /* waits, and what it held lies in the host's memory */
-    bool puts_off;                /* the refresh that is planned waits, by the scheduler's word */
+    int64_t last_step_ns, pause_ns; /* end of its last step, 0: none; the longest pause */
+    struct shared shared;           /* under prefix caching */
+    uint64_t listed;                /* the last scheduling decision that listed the request */
+    bool is_swapped;                /* waits, and what it held lies in the host's memory */
+    bool puts_off;                  /* the refresh that is planned waits, by the scheduler's word */
 };
 
 struct replica {
@@ -174,6 +175,9 @@ int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t 
  * stays and, where it is swapped out, all else, in the host's memory. */
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot, bool swaps,
                       struct err *err);
+
+/* The replica's batch began at `start_ns`, and its last step ended now. */
+void lifecycle_took_part(struct lifecycle *life, const struct replica *replica, int64_t start_ns);
 
 /* `steps` steps of the replica's batch are done, in `wall_ns`: every member moves on; finished ones
  * leave. `known`: what each member committed in the last of them, NULL when only the loop knows. */

@@ -67,16 +67,36 @@ static int take_arrivals(struct loop *loop, struct err *err) {
 
 /* ---- scheduling ---- */
 
-/* Take the admitted slots, in any order, out of the waiting list. */
-static void leave_waiting(struct loop *loop, struct replica *replica, const struct batch *batch) {
-    const uint32_t *admitted = batch->selected + batch->n - batch->n_admitted;
-    bool is_front = true;
-    for (uint32_t i = 0; i < batch->n_admitted; i++) {
-        is_front = is_front && replica->waiting[replica->head + i] == admitted[i];
+/* Takes a slot out of the waiting list, whose shorter part moves. */
+static void leave(struct replica *replica, uint32_t slot) {
+    uint32_t *waiting = replica->waiting + replica->head, at = 0;
+    while (waiting[at] != slot) {
+        at++;
     }
-    if (is_front) {
-        replica->head += batch->n_admitted;
-        replica->n_waiting -= batch->n_admitted;
+    replica->n_waiting--;
+    if (at < replica->n_waiting / 2) {
+        memmove(waiting + 1, waiting, at * sizeof *waiting);
+        replica->head++;
+    } else {
+        memmove(waiting + at, waiting + at + 1, (replica->n_waiting - at) * sizeof *waiting);
+    }
+}
+
+/* Takes the admitted slots, in any order, out of the waiting list: few of them one by one. */
+static void leave_waiting(struct loop *loop, struct replica *replica, const struct batch *batch) {
+    enum { FEW = 8 };
+    const uint32_t *admitted = batch->selected + batch->n - batch->n_admitted;
+    uint32_t n_first = 0; /* that stand first, in order */
+    while (n_first < batch->n_admitted &&
+           replica->waiting[replica->head + n_first] == admitted[n_first]) {
+        n_first++;
+    }
+    replica->head += n_first;
+    replica->n_waiting -= n_first;
+    if (batch->n_admitted - n_first <= FEW) {
+        for (uint32_t i = n_first; i < batch->n_admitted; i++) {
+            leave(replica, admitted[i]);
+        }
     } else {
         uint32_t *waiting = replica->waiting + replica->head, kept = 0;
         for (uint32_t i = 0; i < replica->n_waiting; i++) {
@@ -530,6 +550,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     bool by_step = replica->unrolled && loop->asked->system->decoder->count == NULL;
     const int64_t wall_ns = done->time_ns - done->start_ns;
     telling_begin(&loop->life, replica);
+    lifecycle_took_part(&loop->life, replica, done->start_ns);
     int status = by_step ? advance_unrolled(loop, replica, done, &moment, err)
                          : lifecycle_advance(&loop->life, replica, done->steps, wall_ns,
                                              &done->decided, err);

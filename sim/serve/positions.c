@@ -239,14 +239,12 @@ uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
 }
 
 /* As it was before the step that is over, which is the one that its decoder is asked about. */
-static struct request before_step(const struct request *request) {
-    struct request before = *request;
-    const bool in_block = request->span.phase != PHASE_PREFILL;
-    before.steps--;
-    if (in_block) {
-        window_go_back(&before);
+static void go_before_step(const struct request *request, struct request *before) {
+    *before = *request;
+    before->steps--;
+    if (request->span.phase != PHASE_PREFILL) {
+        window_go_back(before);
     }
-    return before;
 }
 
 /* A decoder with code of its own decided on n positions, a record says another number: it is the
@@ -294,7 +292,8 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     const struct settings *settings = &p->system->settings;
     const bool smooths = settings->iteration == ITERATION_SMOOTH;
     const struct decode_view view = view_of(p, slot, request);
-    const struct request before = before_step(request);
+    struct request before;
+    go_before_step(request, &before);
     const struct choice_asked asked = {
         .process = &p->system->process,
         .smoothing = smooths ? &settings->smoothing : NULL,
@@ -328,7 +327,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     } else if (decode_choose(&rule, &seen, 0, picked) != n_wanted && count > 0) {
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
-    (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->outcome, slot));
+    (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));
     if (p->confidence != NULL) {
         take_back(p, slot, &before);
     }
@@ -343,12 +342,6 @@ static void learn(struct positions *p, uint32_t slot, const struct request *requ
     p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &learned);
 }
 
-/* That the pass was one more with as many positions decided. */
-static void count_pass(struct positions *p, uint32_t slot) {
-    const struct block_state *block = &p->blocks[slot];
-    earlier_of(p, slot)[block->length - block->n_masked]++;
-}
-
 bool positions_pass(struct positions *p, uint32_t slot, const struct request *request, bool known,
                     uint32_t count, bool decides, struct outcomes *found) {
     struct block_state *block = &p->blocks[slot];
@@ -360,13 +353,11 @@ bool positions_pass(struct positions *p, uint32_t slot, const struct request *re
     if (!known && decides) {
         choose(p, slot, request, count);
     }
-    if (!block_allows(block, row(p, p->keep, slot), outcome)) {
+    const uint32_t n_decided = block->length - block->n_masked;
+    if (!block_try(block, row(p, p->keep, slot), outcome, found)) {
         return false;
     }
-    if (decides) {
-        count_pass(p, slot);
-    }
-    *found = block_pass(block, row(p, p->keep, slot), outcome);
+    earlier_of(p, slot)[n_decided] += decides; /* one more pass with as many decided */
     uint32_t n = found->n[OUTCOME_COMMIT];
     if (decides && n > 0 && cache->learn != NULL) {
         learn(p, slot, request, n);

@@ -39,6 +39,8 @@ bool reject_reason_is_named(uint32_t reason, const char *const *own);
 struct request_record {
 #define KEPT(type, name, ...) type name;
 #include "sim/serve/request.def"
+    int64_t pause_ns; /* the longest between two of its steps while its replica took others, or
+                         since its last one where it was not completed; databases have none of it */
 };
 
 /* That of a request of which nothing has happened but its arrival: times are -1, counts 0. */

@@ -144,6 +144,47 @@ TEST(an_objective_that_no_request_has_a_figure_for_is_not_met) {
     }
 }
 
+/* Latencies of 10 and 30 s: four times their mean is 80 s. */
+TEST(a_request_that_pauses_for_far_longer_than_others_take_is_named) {
+    static const struct {
+        int64_t pause_s;
+        uint32_t state;
+        bool is_named;
+    } cases[] = {{0, REQUEST_DONE, false},
+                 {80, REQUEST_DONE, false},
+                 {81, REQUEST_DONE, true},
+                 {81, REQUEST_REJECTED, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct summary s;
+        struct request_record records[] = {done(4, 0, 0, 4, 10), done(5, 0, 0, 4, 30),
+                                           done(7, 0, 0, 4, 20)};
+        summary_init(&s, NULL);
+        records[0].pause_ns = second;
+        records[2].pause_ns = cases[i].pause_s * second;
+        records[2].state = cases[i].state;
+        records[2].reason = REJECT_SHUTDOWN;
+        feed(&s, records, 3);
+        summary_finish(&s);
+        ck_assert_double_eq_tol(s.latency.mean, 20, 1e-12);
+        ck_assert_double_eq_tol(
+            s.pause.max, cases[i].state == REQUEST_DONE && i > 0 ? (double)cases[i].pause_s : 1,
+            1e-12);
+        struct run_facts facts = run_facts_unknown();
+        const struct warnings warnings = caution_of(&s, &facts);
+        unsigned at = 0;
+        while (at < warnings.n && warnings.items[at].code != WARNING_STARVED) {
+            at++;
+        }
+        ck_assert_int_eq(at < warnings.n, cases[i].is_named);
+        if (cases[i].is_named) {
+            ck_assert_str_eq(warnings.items[at].text,
+                             "request 7 took no step for 81 s after it had begun, 4.05 times the "
+                             "mean latency (20 s)");
+        }
+        summary_fini(&s);
+    }
+}
+
 TEST(a_rate_is_met_within_half_a_per_cent_or_the_offered_one_is_shown) {
     char text[RATE_CHARS];
     ck_assert_str_eq(rate_text(1, 1.004, text), "1 req/s");

@@ -151,20 +151,30 @@ TEST(spreads_add_up_and_only_difficulty_stays) {
     ck_assert_double_eq_tol(next_position / N / B, 0, 0.06);
 }
 
+/* By pow, of which the one that is drawn by default takes none. */
 TEST(kumaraswamy_draws_what_the_loop_always_drew) {
-    struct decode_process process = process_kumaraswamy(2, 1);
+    static const struct {
+        double a, b;
+        uint64_t n;
+    } cases[] = {{2, 1, 40000}, {2, 3, 400}, {1, 1, 400}, {5, 2, 400}};
     uint8_t masked[B];
     float confidence[B];
     for (uint32_t i = 0; i < B; i++) {
         masked[i] = i % 3 == 0;
     }
-    struct decode_view view =
-        MAKE(struct decode_view, .request = 11, .block_start = 64, .block_length = B,
-             .step_in_block = 2, .step = 77, .masked = masked);
-    process_confidence(&process, 9, &view, confidence);
-    for (uint32_t i = 0; i < B; i += 3) {
-        double u = rng_keyed(9, 11, 77, i / 3);
-        ck_assert_float_eq(confidence[i], (float)pow(1 - pow(1 - u, 1), 0.5));
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        const double a = cases[k].a, b = cases[k].b;
+        const struct decode_process process = process_kumaraswamy(a, b);
+        for (uint64_t request = 0; request < cases[k].n; request++) {
+            const struct decode_view view =
+                MAKE(struct decode_view, .request = request, .block_start = 64, .block_length = B,
+                     .step_in_block = 2, .step = 77, .masked = masked);
+            process_confidence(&process, 9, &view, confidence);
+            for (uint32_t i = 0; i < B; i += 3) {
+                const double u = rng_keyed(9, request, 77, i / 3);
+                ck_assert(confidence[i] == (float)pow(1 - pow(1 - u, 1 / b), 1 / a));
+            }
+        }
     }
 }
 

@@ -1,30 +1,37 @@
-/* Everyone has a turn: first come first served, and what has run for `turn` steps goes to the
- * host's memory where that makes room for what waits first, and waits after that. Its turn starts
- * anew when it is back. Works under any cache policy; without host memory no one gives way. */
+/* Everyone has a turn: who has waited longest starts, and what has run for `turn` steps goes to the
+ * host's memory where that makes room for it, and waits after the others. Its turn starts anew when
+ * it is back. Works under any cache policy; without host memory no one gives way. */
 #include "tests/plugins/first_fits.h"
 
 struct state {
     uint32_t turn;
 };
 
-/* Of a request: its steps when its turn began, and whether it was ever swapped out. */
+/* Of a request: its steps when its turn began, and when it was swapped out, 0: never. */
 struct own {
-    uint32_t since, was_out;
+    int64_t out_ns;
+    uint32_t since, unused;
 };
 
 static const struct param params[] = {{"turn", PARAM_U32, 0, "steps", "8", 1, 65536, NULL,
                                        offsetof(struct state, turn),
                                        "that a request takes before it may be swapped out"}};
 
-/* The one that waits and was never out, the longest; else the longest of all. */
+/* The one that waits the longest. */
 static uint32_t next_waiting(const struct schedule_view *view) {
     const struct own *own = view->own;
+    uint32_t next = view->waiting[0];
+    int64_t next_ns = INT64_MAX;
     for (uint32_t i = 0; i < view->n_waiting; i++) {
-        if (own[view->waiting[i]].was_out == 0) {
-            return view->waiting[i];
+        const uint32_t slot = view->waiting[i];
+        const int64_t out_ns = own[slot].out_ns;
+        const int64_t since_ns = out_ns > 0 ? out_ns : view->requests[slot].arrival_ns;
+        if (since_ns < next_ns) {
+            next = slot;
+            next_ns = since_ns;
         }
     }
-    return view->waiting[view->n_waiting - 1]; /* the one that went out first */
+    return next;
 }
 
 /* A running request whose turn is over, and with whose memory the next one could start. */
@@ -81,7 +88,7 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
     if (starts && out != UINT32_MAX) {
         batch->swaps[0] = 1;
         batch->preempted[batch->n_preempted++] = view->running[out];
-        own[view->running[out]].was_out = 1;
+        own[view->running[out]].out_ns = view->now_ns;
     } else if (batch->n == 0 && view->n_running > 0) { /* it was to give way to no one */
         batch->selected[batch->n++] = view->running[out != UINT32_MAX ? out : 0];
     }

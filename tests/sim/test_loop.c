@@ -669,6 +669,104 @@ TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
     }
 }
 
+/* ---- pauses ---- */
+
+enum { N_PAUSED = 40 };
+
+/* The longest time between two steps of each request, others between them, found in the steps that
+ * were told. */
+static void pauses_of(const struct keeper *keeper, int64_t longest_ns[N_PAUSED]) {
+    int64_t last_ns[N_PAUSED] = {0}, ends_ns[2] = {0};
+    memset(longest_ns, 0, N_PAUSED * sizeof *longest_ns);
+    for (size_t i = 0; i < keeper->n_steps; i++) {
+        const struct kept_step *step = &keeper->steps[i];
+        for (uint32_t j = 0; j < step->record.n; j++) {
+            const uint64_t id = step->ids[j];
+            const bool was_there = last_ns[id] == 0 || last_ns[id] == ends_ns[step->record.replica];
+            const int64_t pause_ns = was_there ? 0 : step->record.start_ns - last_ns[id];
+            longest_ns[id] = pause_ns > longest_ns[id] ? pause_ns : longest_ns[id];
+            last_ns[id] = step->record.end_ns;
+        }
+        ends_ns[step->record.replica] = step->record.end_ns;
+    }
+}
+
+/* Passed over, swapped out, computed anew, decided for several replicas, and never. */
+TEST(the_longest_pause_of_a_request_is_that_of_its_steps) {
+    static const struct {
+        const char *system, *settings[5];
+        bool pauses;
+    } cases[] = {
+        {"dllm-serve", {"scheduler=continuous", "max_requests=4"}, false},
+        {"dllm-serve", {"scheduler=shortest-left", "max_requests=6"}, true},
+        {"dllm-serve", {"scheduler=fast-serve", "scheduler.at_once=3", "replicas=2"}, true},
+        {"sdar", {"scheduler=andes", "pool_pages=30", "scheduler.at_once=4"}, true},
+        {"sdar",
+         {"scheduler=andes", "pool_pages=30", "scheduler.preempts=swap", "swap.host_bytes=1GiB"},
+         true},
+        {"sdar", {"scheduler=chunked", "pool_pages=24", "unroll.maximum=4"}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct system *system = rig_system(cases[i].system, "l40s", true, cases[i].settings);
+        struct rng rng = rng_stream(i, "pauses");
+        struct poisson_source source = random_source(&rng, i, N_PAUSED);
+        struct keeper keeper = {0};
+        int64_t longest_ns[N_PAUSED], most_ns = 0;
+        source.rate = 3;
+        (void)rig_run(system, MAKE(struct arrival_source, .state = &source, .next = poisson_next),
+                      &keeper);
+        pauses_of(&keeper, longest_ns);
+        for (size_t j = 0; j < keeper.n_requests; j++) {
+            const struct request_record *record = &keeper.requests[j];
+            ck_assert_int_eq(record->pause_ns, longest_ns[record->id]);
+            most_ns = record->pause_ns > most_ns ? record->pause_ns : most_ns;
+        }
+        ck_assert_msg((most_ns > 0) == cases[i].pauses, "case %zu: %lld ns", i, (long long)most_ns);
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+}
+
+/* The first request takes one step, the other one all of its. */
+static void pass_over(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    const uint32_t *slots = view->n_waiting > 0 ? view->waiting : view->running;
+    const uint32_t n = view->n_waiting > 0 ? view->n_waiting : view->n_running;
+    for (uint32_t i = 0; i < n; i++) {
+        if (view->requests[slots[i]].id > 0 || view->requests[slots[i]].steps == 0) {
+            batch->selected[batch->n++] = slots[i];
+        }
+    }
+    batch->n_admitted = view->n_waiting > 0 ? batch->n : 0;
+}
+
+TEST(a_request_that_never_runs_again_is_paused_until_the_run_ends) {
+    static const struct scheduler one_sided = {.policy = {.name = "one-sided"},
+                                               .schedule = pass_over};
+    static const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 4, .output_tokens = 16},
+                                              {.id = 1, .prompt_tokens = 4, .output_tokens = 8}};
+    struct system *system = rig_system("dllm-serve", "l40s", true, NULL);
+    struct list_source list = {arrivals, 2, 0};
+    struct fixed_executor fixed = {.mean_ns = 1e6};
+    struct keeper keeper = {0};
+    const struct sink sink = keeper_sink(&keeper);
+    struct loop_result result;
+    struct err err = {0};
+    system->scheduler = &one_sided;
+    const struct loop_request request = {.system = system,
+                                         .executor = fixed_interface(&fixed),
+                                         .source = {&list, list_next, NULL},
+                                         .sinks = &sink,
+                                         .n_sinks = 1};
+    ck_assert_int_eq(loop_run(&request, &result, &err), ERR_WORLD);
+    ck_assert_uint_eq(keeper.n_requests, 2);
+    ck_assert_uint_eq(keeper.requests[1].reason, REJECT_SHUTDOWN);
+    ck_assert_int_eq(keeper.requests[0].pause_ns, 0);
+    ck_assert_int_eq(keeper.requests[1].pause_ns, result.end_ns - 1000000);
+    keeper_fini(&keeper);
+    system_close(system);
+}
+
 /* One position a step: its token runs once more, decoded, in the step after; all of them in every
  * eighth step of a block. */
 TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {

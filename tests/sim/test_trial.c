@@ -647,6 +647,33 @@ TEST(a_rule_that_is_none_is_named) {
           "decoder scripted gives credit with numbers out of range");
 }
 
+/* ---- who never runs again ---- */
+
+/* As chunked, but that what it preempted waits until no one else is there. */
+static void set_aside(void *state, const struct schedule_view *view, struct batch *batch) {
+    static uint32_t others[1024];
+    struct schedule_view shown = *view;
+    shown.n_waiting = 0;
+    for (uint32_t i = 0; i < view->n_waiting; i++) {
+        if (view->requests[view->waiting[i]].state != REQUEST_PREEMPTED) {
+            others[shown.n_waiting++] = view->waiting[i];
+        }
+    }
+    shown.waiting = others;
+    honest->schedule(state, shown.n_waiting + view->n_running > 0 ? &shown : view, batch);
+}
+
+TEST(a_preempted_request_that_never_runs_again_while_others_come_is_named) {
+    static struct trial trial;
+    union any_policy policy = copied(POLICY_SCHEDULER, "chunked");
+    honest = (const struct scheduler *)named(POLICY_SCHEDULER, "chunked");
+    policy.scheduler.schedule = set_aside;
+    trial_run(&trial, "chunked", &policy);
+    ck_assert_msg(strstr(trial.err.text, "scheduler chunked passes over request ") != NULL &&
+                      strstr(trial.err.text, "growing: one long among short") != NULL,
+                  "%s", trial.err.text);
+}
+
 /* ---- built-in policies ---- */
 
 TEST(every_built_in_policy_keeps_its_promises) {

@@ -216,6 +216,17 @@ def overload(lists, rng, folder):
                     if kind == "few" else [])
 
 
+def swapping(lists, rng, own, is_live):
+    """Memory of the host, plenty or hardly any, and the scheduler in `own`, or another one, that preempts by it."""
+    words = ["--set", f"swap.host_bytes={rng.choice(['1MiB', '64MiB', '1GiB', '64GiB'])}"]
+    can = sorted(p["of"] for p in lists.parameters["schedulers"] if p["key"] == "scheduler.preempts")
+    if "--scheduler" not in own:
+        own = ["--scheduler", rng.choice(can + [os.path.join(PLUGINS, "swapping_scheduler.so")])]
+        words += own
+    words += ["--set", "scheduler.preempts=swap"] if own[own.index("--scheduler") + 1] in can else []
+    return words + (["--set", "swap.overlaps=on"] if not is_live and rng.random() < 0.3 else [])
+
+
 def overloaded(lists, rng, folder):
     """`unmask run ...` of any scheduler with any cache policy under overload: nothing may starve."""
     cache = rng.choice(lists.names["caches"])
@@ -226,7 +237,9 @@ def overloaded(lists, rng, folder):
     args += ["--set", "kv=slab"] if cache == "dllm-cache" or rng.random() < 0.1 else []
     args += ["--replicas", "2"] if rng.random() < 0.1 else []
     args += ["--set", "decides_ahead=on"] if rng.random() < 0.2 else []
-    keys = [p for p in lists.parameters["schedulers"] if p["of"] == scheduler]
+    args += swapping(lists, rng, ["--scheduler", scheduler], False) if rng.random() < 0.3 else []
+    keys = [p for p in lists.parameters["schedulers"]
+            if p["of"] == scheduler and p["key"] != "scheduler.preempts"]
     for parameter in rng.sample(keys, min(len(keys), rng.choice([0, 0, 1, 2]))):
         args += ["--set", f"{parameter['key']}={lists.value(rng, parameter)}"]
     return args + overload(lists, rng, folder)
@@ -244,6 +257,7 @@ def run(lists, rng, folder):
     if is_live or rng.random() < 0.4:
         model = rng.choice(models)
     own = policies(lists, rng, attention(system))
+    own += swapping(lists, rng, own, is_live) if rng.random() < 0.15 else []
     args = ["run", "--json", "--system", system, *own]
     args += ["--model", model] if model else []
     if is_live:

@@ -13,10 +13,10 @@ _FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "
            "commit_tokens": "I", "tenant": "I", "priority": "I", "predicted_tokens": "I", "refresh_waits": "I",
            "load_running": "I", "load_waiting": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q",
            "deadline_ns": "q", "admitted_ns": "q", "first_token_ns": "q", "service_ns": "q", "service_tokens": "q",
-           "load_ns": "q", "load_kv_free_bytes": "q"}
+           "load_ns": "q", "load_kv_free_bytes": "q", "host_bytes": "q"}
 REQUEST = struct.Struct("<" + "".join(_FIELDS.values()))
 _OFFSETS = {name: struct.calcsize("<" + "".join(list(_FIELDS.values())[:n])) for n, name in enumerate(_FIELDS)}
-_HEAD = struct.Struct("<10I6q")
+_HEAD = struct.Struct("<10I8qd")
 _HAPPENED = struct.Struct("<3q2IiI" + "".join(_FIELDS.values()))
 _ROUTED = struct.Struct("<4I2q" + "".join(_FIELDS.values()))
 _REPLICA = struct.Struct("<4I2q")
@@ -32,7 +32,8 @@ ENOUGH = 2  # an answer that ends the trial
 
 Request = collections.namedtuple("Request", _FIELDS)
 Request.__doc__ = """A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step. Times that have
-not come are -1, a deadline that it has not is 2**63 - 1. load_* are the load of its replica, for decoders."""
+not come are -1, a deadline that it has not is 2**63 - 1. load_* are the load of its replica, for decoders; host_bytes lie in
+the host's memory while it waits after `swap_out`."""
 _request = functools.partial(tuple.__new__, Request)
 
 Happening = collections.namedtuple("Happening", "kind request state now_ns steps committed_tokens ns query_tokens")
@@ -160,11 +161,12 @@ class Requests(collections.abc.MutableSequence):
 
 
 class View:
-    """What a scheduler sees (sim/policy/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step."""
+    """What a scheduler sees (sim/policy/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step,
+    and the host's memory, whose total is 0 where there is none; its bandwidth is in bytes a second."""
 
     __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "kv_free_bytes", "kv_total_bytes", "max_batched_tokens",
-                 "max_requests", "n_slots", "replica", "n_replicas", "seed", "running", "waiting", "is_trial", "_estimate",
-                 "_reasons")
+                 "max_requests", "n_slots", "replica", "n_replicas", "seed", "host_free_bytes", "host_total_bytes",
+                 "host_bandwidth", "running", "waiting", "is_trial", "_estimate", "_reasons")
 
     def estimate_ns(self, batch):
         """How long a step with this batch would take."""
@@ -186,8 +188,9 @@ class Batch:
         self._all, self._listed, self._admitted = False, [], []
         self.free_tokens, self.free_kv_bytes = view.max_batched_tokens, view.kv_free_bytes
         self.free_requests = view.max_requests - len(view.running)
+        self.free_host_bytes = view.host_free_bytes
         self.hold, self._wake_ns = "change", _NEVER
-        self._words, self._rejected, self._why = {}, [], []
+        self._words, self._rejected, self._why, self._swapped = {}, [], [], []
 
     def run_all(self):
         """Every running request takes part; False where their tokens do not fit."""
@@ -231,6 +234,17 @@ class Batch:
         self._rejected.append(request.slot)
         self._why.append(reasons.index(reason) if reason is not None else 0)
 
+    def swap_out(self, request):
+        """A running request goes to the host's memory and waits at the head of the queue; False where that lacks room. Admitted
+        again it goes on where it was. Another one takes part in the step, and `run_all` is not said with it."""
+        if request.kv_held_bytes > self.free_host_bytes or self._view.host_total_bytes == 0:
+            return False
+        self._swapped.append(request.slot)
+        self.free_host_bytes -= request.kv_held_bytes
+        self.free_kv_bytes += request.kv_held_bytes
+        self.free_requests += 1
+        return True
+
     def wait_until(self, ns):
         """Ask again then, whatever `hold` says: where something takes part, after the step that is under way."""
         self._wake_ns = int(ns)
@@ -247,9 +261,9 @@ class Batch:
         if hold is None:
             raise ValueError(f"hold is {self.hold!r}, expected one of {', '.join(_HOLDS)}")
         words = [self._words.get(slot, (0, 0, 0)) for slot in slots] if self._words else []
-        numbers = slots + self._rejected + self._why + [word[k] for k in range(3) for word in words]
-        return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, len(self._rejected), bool(words), 0,
-                            self._wake_ns) + (struct.pack(f"<{len(numbers)}I", *numbers) if numbers else b"")
+        numbers = slots + self._rejected + self._why + self._swapped + [word[k] for k in range(3) for word in words]
+        return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, len(self._rejected), bool(words),
+                            len(self._swapped), self._wake_ns) + (struct.pack(f"<{len(numbers)}I", *numbers) if numbers else b"")
 
 
 class RouterView:
@@ -276,7 +290,7 @@ def heard_view(line):
     view = View()
     (decides, n_happened, view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.n_slots, view.replica,
      view.n_replicas, _, view.now_ns, view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes,
-     view.seed) = _HEAD.unpack_from(data)
+     view.seed, view.host_free_bytes, view.host_total_bytes, view.host_bandwidth) = _HEAD.unpack_from(data)
     end = _HEAD.size + REQUEST.size * (n_running + n_waiting)
     view.running = Requests(data, _HEAD.size, n_running)
     view.waiting = Requests(data, _HEAD.size + REQUEST.size * n_running, n_waiting)

@@ -211,13 +211,13 @@ static size_t hear(size_t n, size_t size) {
     return n;
 }
 
-/* A request as Python unpacks it: "<18I11q". */
+/* A request as Python unpacks it: "<18I12q". */
 struct told {
     uint32_t slot, queries, prompt_tokens, output_tokens, committed_tokens, block, block_length;
     uint32_t masked_in_block, step_in_block, steps, preemptions, commit_tokens;
     uint32_t tenant, priority, predicted_tokens, refresh_waits, load_running, load_waiting;
     int64_t arrival_ns, kv_bytes, kv_held_bytes, id, deadline_ns, admitted_ns, first_token_ns;
-    int64_t service_ns, service_tokens, load_ns, load_kv_free_bytes;
+    int64_t service_ns, service_tokens, load_ns, load_kv_free_bytes, host_bytes;
 };
 
 static struct told tell_of(const struct request *r, uint32_t slot) {
@@ -249,7 +249,8 @@ static struct told tell_of(const struct request *r, uint32_t slot) {
                          r->service_ns,
                          (int64_t)r->service_tokens,
                          r->load.now_ns,
-                         r->load.kv_free_bytes};
+                         r->load.kv_free_bytes,
+                         r->host_bytes};
 }
 
 #if defined SHIM_DECODER
@@ -398,21 +399,24 @@ struct told_happening {
     struct told request;
 };
 
-/* "<10I6q", the requests that run, those that wait, and what happened. */
+/* "<10I8qd", the requests that run, those that wait, and what happened. */
 struct question {
     uint32_t decides; /* 0: of no decision, only what happened */
     uint32_t n_happened, max_batched_tokens, max_requests, n_running, n_waiting, n_slots;
     uint32_t replica, n_replicas, unused;
     int64_t now_ns, next_arrival_ns, running_tokens, kv_free_bytes, kv_total_bytes, seed;
+    int64_t host_free_bytes, host_total_bytes;
+    double host_bandwidth;
     struct told requests[];
 };
 
 /* "<8Iq". */
 struct answer {
-    uint32_t kind, all_running, n, n_admitted, hold, n_rejected, says, unused;
+    uint32_t kind, all_running, n, n_admitted, hold, n_rejected, says, n_swapped;
     int64_t wake_ns;
-    uint32_t slots[]; /* n; then, of those that are rejected, slots and reasons; then, if it says
-                         words, n each of widths, thresholds and puts_off */
+    uint32_t slots[]; /* n; then, of those that are rejected, slots and reasons; then those that are
+                         swapped out; then, if it says words, n each of widths, thresholds and
+                         puts_off */
 };
 
 /* What happened since the last question. */
@@ -465,6 +469,9 @@ static void ask(const struct schedule_view *view) {
     question->running_tokens = view->running_tokens;
     question->kv_free_bytes = view->kv_free_bytes;
     question->kv_total_bytes = view->kv_total_bytes;
+    question->host_free_bytes = view->host_free_bytes;
+    question->host_total_bytes = view->host_total_bytes;
+    question->host_bandwidth = view->host_bandwidth;
     struct told *told = question->requests;
     for (uint32_t i = 0; i < view->n_running; i++) {
         *told++ = tell_of(&view->requests[view->running[i]], view->running[i]);
@@ -480,8 +487,8 @@ static struct answer *heard(void) {
     look();
     size_t n = hear(0, sizeof(struct answer));
     struct answer *answer = (void *)line.heard;
-    const size_t words =
-        (answer->says ? 4 : 1) * (size_t)answer->n + (size_t)2 * answer->n_rejected;
+    const size_t words = (answer->says ? 4 : 1) * (size_t)answer->n +
+                         (size_t)2 * answer->n_rejected + answer->n_swapped;
     hear(n, sizeof *answer + words * sizeof *answer->slots);
     answer = (void *)line.heard; /* which may have moved */
     if (answer->kind == ENOUGH) {
@@ -558,17 +565,24 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
         take(answer, &what);
         tell(view->estimate_ns(view->estimator, &what));
     }
-    if (answer->n > batch->capacity || answer->n_rejected > batch->capacity) {
+    if (answer->n > batch->capacity || answer->n_rejected > batch->capacity ||
+        answer->n_swapped > batch->capacity) {
         lost();
     }
     const size_t bytes = answer->n * sizeof *answer->slots;
     const size_t rejected_bytes = answer->n_rejected * sizeof *answer->slots;
     const uint32_t *rejected = answer->slots + answer->n;
-    const uint32_t *words = rejected + 2 * (size_t)answer->n_rejected;
+    const uint32_t *swapped = rejected + 2 * (size_t)answer->n_rejected;
+    const uint32_t *words = swapped + answer->n_swapped;
     memcpy(batch->selected, answer->slots, bytes);
     memcpy(batch->rejected, rejected, rejected_bytes);
     memcpy(batch->reasons, rejected + answer->n_rejected, rejected_bytes);
     batch->n_rejected = answer->n_rejected;
+    memcpy(batch->preempted, swapped, answer->n_swapped * sizeof *swapped);
+    for (uint32_t i = 0; i < answer->n_swapped; i++) {
+        batch->swaps[i] = 1;
+    }
+    batch->n_preempted = answer->n_swapped;
     batch->says = answer->says;
     if (answer->says) {
         memcpy(batch->width_tokens, words, bytes);

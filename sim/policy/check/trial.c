@@ -130,6 +130,11 @@ static const struct work table[] = {
      "cache=none max_requests=8 max_batched_tokens=600 runtime.host_visit_ns=10s", SCHEDULERS,
      .n = 400, .prompt = 200, .output = 8, .longest = 400, .n_clients = 8, .alike = true,
      .lasts_hours = true},
+    {"growing: one long among short that keep coming, hours, and the host's memory", "sdar",
+     "page_tokens=16 pool_pages=40 max_requests=8 swap.host_bytes=1GiB runtime.host_visit_ns=10s "
+     "runtime.host_visit_request_ns=10s",
+     SCHEDULERS, .n = 400, .prompt = 200, .output = 8, .longest = 400, .n_clients = 8,
+     .alike = true, .lasts_hours = true},
     {"growing: deciding ahead", "ar", "page_tokens=64 pool_pages=7 max_batched_tokens=64",
      SCHEDULERS, .n = 100, .prompt = 300, .output = 100},
     {"clients that wait for their answers", "dllm-serve", "replicas=2 max_requests=8",
@@ -222,7 +227,7 @@ static struct work draw_work(struct rng *rng, enum policy_kind kind, char *setti
         append(setting, " replicas=%u", draw(rng, 2, 16));
     }
     if (draw(rng, 0, 3) == 0) {
-        append(setting, " runtime.host_visit_ns=%us", draw(rng, 1, 100));
+        append(setting, " runtime.host_visit_ns=%u00ms", draw(rng, 1, 100));
     }
     work.n_clients = draw(rng, 0, 3) == 0 ? draw_size(rng, 16) : 0;
     return work;

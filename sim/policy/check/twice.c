@@ -187,7 +187,7 @@ static bool same_decision(const struct batch *first, const struct batch *second)
 
 /* ---- who is passed over ---- */
 
-/* A running request that others overtook: how often in a row, and since when. */
+/* A request that began and that others overtook: how often in a row, and since when. */
 struct passed {
     uint64_t id;
     int64_t since_ns;
@@ -200,7 +200,7 @@ static void note_part(struct passed *passed, const struct request *request, int6
     *passed = (struct passed){request->id, now_ns, 0};
 }
 
-/* Of one that runs and takes no part in a step of others. */
+/* Of one that takes no part in a step of others. */
 static void note_passed(struct passed *passed, const struct request *request, int64_t now_ns) {
     if (passed->id != request->id || passed->since_ns > now_ns) {
         note_part(passed, request, now_ns);
@@ -227,13 +227,14 @@ static void watch_passed(const struct schedule_view *view, const struct batch *b
         memset(all, 0, view->n_slots * sizeof *all);
     }
     const uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
-    for (uint32_t i = 0; i < view->n_running && n > 0 && !batch->all_running; i++) {
-        const uint32_t slot = view->running[i];
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting && n > 0; i++) {
+        const bool runs = i < view->n_running;
+        const uint32_t slot = runs ? view->running[i] : view->waiting[i - view->n_running];
         const struct request *request = &view->requests[slot];
-        if (lists(batch->selected, n, slot) || lists(batch->preempted, batch->n_preempted, slot) ||
+        if ((runs && batch->all_running) || lists(batch->selected, n, slot) ||
             lists(batch->idle, batch->n_idle, slot)) {
             note_part(&all[slot], request, view->now_ns);
-        } else if (now->err.kind == ERR_NONE) {
+        } else if (request->admitted_ns >= 0 && now->err.kind == ERR_NONE) {
             note_passed(&all[slot], request, view->now_ns);
         }
     }

@@ -198,13 +198,20 @@ void warded_happened(void *state, const struct schedule_view *view,
     }
 }
 
-/* Copies of the requests that run or wait, at their places. */
+/* Copies of the requests that run or wait, at their places. A scheduler that was told of some that
+ * the view leaves out, where a system decides ahead, sees those as well. */
 static const struct request *lend_requests(struct lending *l, const struct schedule_view *view) {
     struct request *copies = (struct request *)(void *)l->next;
     l->next += ward_pages(view->n_slots * sizeof *copies);
     for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
         uint32_t slot = i < view->n_running ? view->running[i] : view->waiting[i - view->n_running];
         memcpy(&copies[slot], &view->requests[slot], sizeof *copies);
+    }
+    const bool is_told = ((const struct scheduler *)l->called)->happened != NULL;
+    for (uint32_t slot = 0; is_told && slot < view->n_slots; slot++) {
+        if (view->requests[slot].state == REQUEST_QUEUED) {
+            memcpy(&copies[slot], &view->requests[slot], sizeof *copies);
+        }
     }
     return copies;
 }

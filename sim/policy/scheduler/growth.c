@@ -50,6 +50,37 @@ uint32_t growth_chunk(const struct request *request, int64_t tokens) {
     return window_whole(request, (uint32_t)tokens);
 }
 
+bool growth_fits(const struct growth *growth, const struct request *request) {
+    return request->kv_bytes - request->kv_held_bytes <= growth->free_bytes;
+}
+
+/* `tokens` of its span run. */
+static void list(const struct schedule_view *view, uint32_t slot, uint32_t tokens,
+                 struct batch *batch) {
+    batch->chunk_tokens[batch->n] = tokens < view->requests[slot].span.queries ? tokens : 0;
+    batch->selected[batch->n++] = slot;
+}
+
+bool growth_run(struct growth *growth, uint32_t i, uint32_t tokens, struct batch *batch) {
+    const bool runs = tokens > 0 && growth_take(growth, i, batch);
+    if (runs) {
+        list(growth->view, growth->view->running[i], tokens, batch);
+    }
+    return runs;
+}
+
+bool growth_admit(struct growth *growth, uint32_t slot, uint32_t tokens, struct batch *batch) {
+    const struct schedule_view *view = growth->view;
+    if (tokens == 0 || !growth_fits(growth, &view->requests[slot]) ||
+        growth->n_running + batch->n_admitted >= view->max_requests) {
+        return false;
+    }
+    list(view, slot, tokens, batch);
+    batch->n_admitted++;
+    growth->free_bytes -= view->requests[slot].kv_bytes;
+    return true;
+}
+
 void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
                           struct batch *batch) {
     int64_t free_bytes = view->kv_free_bytes;
@@ -72,8 +103,7 @@ void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint
             (admits && view->n_running + batch->n_admitted == view->max_requests)) {
             break;
         }
-        batch->chunk_tokens[batch->n] = chunk < request->span.queries ? chunk : 0;
-        batch->selected[batch->n++] = slot;
+        list(view, slot, chunk, batch);
         batch->n_admitted += admits;
         free_bytes -= growth;
         tokens -= chunk;

@@ -41,6 +41,16 @@ bool growth_take(struct growth *growth, uint32_t i, struct batch *batch);
  * a prefill as fits, in whole blocks; 0: nothing fits. */
 uint32_t growth_chunk(const struct request *request, int64_t tokens);
 
+/* Whether it has room without anyone preempted. */
+bool growth_fits(const struct growth *growth, const struct request *request);
+
+/* growth_take, and the request is listed with `tokens` of its span; false where that is nothing. */
+bool growth_run(struct growth *growth, uint32_t i, uint32_t tokens, struct batch *batch);
+
+/* Admits a waiting request with so much of its span; false where that is nothing, or memory or a
+ * place lacks. */
+bool growth_admit(struct growth *growth, uint32_t slot, uint32_t tokens, struct batch *batch);
+
 /* Lists prefills alone: of running requests, then of waiting ones, in order, as far as memory and
  * `tokens` go, at most `blocks` blocks of each request (0: any). What cannot be cut to that, as a
  * block or the first pass over a canvas, goes alone. A waiting request whose prompt fills no block

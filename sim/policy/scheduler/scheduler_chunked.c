@@ -21,40 +21,22 @@ static const struct param params[] = {
     PREEMPTS_PARAM(struct state, preempts),
 };
 
-static void list(struct batch *batch, const struct request *request, uint32_t slot,
-                 uint32_t tokens) {
-    batch->chunk_tokens[batch->n] = tokens < request->span.queries ? tokens : 0;
-    batch->selected[batch->n++] = slot;
-}
-
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     const struct state *state = opaque;
     struct growth growth = growth_of(view, state->preempts);
     int64_t tokens = view->max_batched_tokens;
     for (uint32_t i = 0; i < growth.n_running; i++) {
-        uint32_t slot = view->running[i];
-        const struct request *request = &view->requests[slot];
-        uint32_t chunk = growth_chunk(request, tokens);
-        if (chunk > 0 && growth_take(&growth, i, batch)) {
-            list(batch, request, slot, chunk);
-            tokens -= chunk;
-        }
+        uint32_t chunk = growth_chunk(&view->requests[view->running[i]], tokens);
+        tokens -= growth_run(&growth, i, chunk, batch) ? chunk : 0;
     }
     if (batch->n_preempted > 0 && !state->admits_after_preemption) {
         return;
     }
-    uint32_t n_running = growth.n_running;
-    for (uint32_t i = 0; i < view->n_waiting && n_running < view->max_requests; i++) {
+    bool fits = true;
+    for (uint32_t i = 0; i < view->n_waiting && fits; i++) {
         uint32_t slot = view->waiting[i];
-        const struct request *request = &view->requests[slot];
-        uint32_t chunk = growth_chunk(request, tokens);
-        if (chunk == 0 || request->kv_bytes > growth.free_bytes) {
-            break;
-        }
-        list(batch, request, slot, chunk);
-        batch->n_admitted++;
-        n_running++;
-        growth.free_bytes -= request->kv_bytes;
+        uint32_t chunk = growth_chunk(&view->requests[slot], tokens);
+        fits = growth_admit(&growth, slot, chunk, batch);
         tokens -= chunk;
     }
 }

@@ -25,21 +25,16 @@ struct left {
 
 /* Of a prefill or refresh what fits; what cannot be cut to it, where no other is in the step. */
 static uint32_t part(const struct left *left, const struct request *request) {
-    const int64_t budget = left->budget < left->most ? left->budget : left->most;
-    const uint32_t fits = budget > 0 ? growth_chunk(request, budget) : 0;
+    const uint32_t fits = left->budget > 0 ? growth_chunk(request, left->budget) : 0;
     const bool is_cut = request->span.phase == PHASE_PREFILL && request->block_tokens <= left->most;
-    return fits > 0 || left->is_filled || budget <= 0
-               ? fits
-               : growth_chunk(request, is_cut ? request->block_tokens : left->most);
+    const int64_t least = is_cut ? request->block_tokens : left->most;
+    return fits > 0 || left->is_filled || left->budget <= 0 ? fits : growth_chunk(request, least);
 }
 
-static void list(struct left *left, const struct request *request, uint32_t slot, uint32_t tokens,
-                 struct batch *batch) {
+static void take(struct left *left, const struct request *request, uint32_t tokens) {
     left->budget -= tokens;
     left->most -= tokens;
     left->is_filled = left->is_filled || is_full_pass(&request->span);
-    batch->chunk_tokens[batch->n] = tokens < request->span.queries ? tokens : 0;
-    batch->selected[batch->n++] = slot;
 }
 
 /* Running requests, those that decode or those that do not; whether any has to wait. */
@@ -52,11 +47,9 @@ static bool list_running(struct left *left, const struct schedule_view *view, bo
             continue;
         }
         const uint32_t tokens = fills ? part(left, request) : request->span.queries;
-        const bool has_room = !fills || batch->n == 0 ||
-                              request->kv_bytes - request->kv_held_bytes <= left->growth.free_bytes;
-        if (tokens > 0 && tokens <= left->most && has_room &&
-            growth_take(&left->growth, i, batch)) {
-            list(left, request, view->running[i], tokens, batch);
+        const bool has_room = !fills || batch->n == 0 || growth_fits(&left->growth, request);
+        if (tokens <= left->most && has_room && growth_run(&left->growth, i, tokens, batch)) {
+            take(left, request, tokens);
         } else {
             waits = true;
         }
@@ -65,20 +58,16 @@ static bool list_running(struct left *left, const struct schedule_view *view, bo
 }
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    struct left left = {growth_of(view, PREEMPTS_RECOMPUTE), *(const uint32_t *)state,
-                        view->max_batched_tokens, false};
+    const uint32_t budget = *(const uint32_t *)state, most = view->max_batched_tokens;
+    struct left left = {growth_of(view, PREEMPTS_RECOMPUTE), budget < most ? budget : most, most,
+                        false};
     bool waits = list_running(&left, view, false, batch);
     waits = list_running(&left, view, true, batch) || waits || batch->n_preempted > 0;
     for (uint32_t i = 0; i < view->n_waiting && !waits; i++) {
         const struct request *request = &view->requests[view->waiting[i]];
         const uint32_t tokens = part(&left, request);
-        waits = tokens == 0 || request->kv_bytes > left.growth.free_bytes ||
-                view->n_running + batch->n_admitted == view->max_requests;
-        if (!waits) {
-            left.growth.free_bytes -= request->kv_bytes;
-            batch->n_admitted++;
-            list(&left, request, view->waiting[i], tokens, batch);
-        }
+        waits = !growth_admit(&left.growth, view->waiting[i], tokens, batch);
+        take(&left, request, tokens);
     }
 }
 
