@@ -44,8 +44,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_capacity[] = {
-    own_options, device_options, policy_options, workload_options,
-    job_options, json_options,   format_option,  NULL,
+    own_options,   device_options, policy_options, workload_options, job_options, json_options,
+    format_option, verbose_option, NULL,
 };
 
 /* The first axis is that of systems. */

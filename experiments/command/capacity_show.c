@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
@@ -402,7 +403,7 @@ static void print_notes(const struct capacities *c, FILE *out) {
 }
 
 void capacity_print(const struct capacities *c, FILE *out) {
-    struct said said = {0};
+    struct cautions cautions = {0};
     char remark[1200];
     print_head(c, out);
     struct table *table = make_table(c);
@@ -416,18 +417,12 @@ void capacity_print(const struct capacities *c, FILE *out) {
         }
     }
     for (size_t i = 0; i < c->found.n_configs; i++) {
-        char *text = NULL;
-        size_t size;
         if (state_of(c, i) != CAPACITY_FAILED) {
-            FILE *memory = mem_stream(&text, &size);
             struct warnings warnings = warnings_of(c, i);
-            caution_print(&warnings, NULL, memory);
-            mem_stream_close(memory);
-            said_add(&said, c->configs[i].label, text);
-            free(text);
+            cautions_add(&cautions, c->configs[i].label, &warnings);
         }
     }
-    said_print(&said, out);
+    cautions_print(&cautions, out);
 }
 
 /* ---- JSON ---- */

@@ -28,7 +28,7 @@ static const struct option *const options_of_compare[] = {
     own_options,    device_options, policy_options,   backend_options,
     clock_options,  text_options,   workload_options, objective_options,
     record_options, job_options,    json_options,     format_option,
-    NULL,
+    verbose_option, NULL,
 };
 
 static int read_systems(const char *text, struct comparison *out, struct err *err) {

@@ -5,6 +5,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/offered.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
 #include "experiments/run/sweep/comparison.h"
@@ -277,13 +278,9 @@ static void write_about(const struct comparison *c, size_t i, FILE *out) {
     write_constants(any, out);
 }
 
-static void write_warnings(const struct comparison *c, size_t i, FILE *out) {
-    caution_print(&c->warnings[i], NULL, out);
-}
-
-/* Collects what `write` prints for each system with a result. */
-static void print_texts(const struct comparison *c,
-                        void (*write)(const struct comparison *c, size_t i, FILE *out), FILE *out) {
+/* What there is to say about each system with a result, and what they warn of. */
+static void print_texts(const struct comparison *c, FILE *out) {
+    struct cautions cautions = {0};
     struct said said = {0};
     for (size_t i = 0; i < c->n; i++) {
         if (sample_any(&c->samples[i]) == NULL) {
@@ -292,12 +289,14 @@ static void print_texts(const struct comparison *c,
         char *text = NULL;
         size_t size;
         FILE *memory = mem_stream(&text, &size);
-        write(c, i, memory);
+        write_about(c, i, memory);
         mem_stream_close(memory);
         said_add(&said, c->names[i], text);
         free(text);
+        cautions_add(&cautions, c->names[i], &c->warnings[i]);
     }
     said_print(&said, out);
+    cautions_print(&cautions, out);
 }
 
 /* The first with a result; the first where none has one. */
@@ -344,6 +343,5 @@ void comparison_print(const struct comparison *c, FILE *out) {
             }
         }
     }
-    print_texts(c, write_about, out);
-    print_texts(c, write_warnings, out);
+    print_texts(c, out);
 }

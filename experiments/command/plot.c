@@ -37,8 +37,8 @@ static const struct option look_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_plot[] = {axis_options, look_options, json_options,
-                                                       format_option, NULL};
+static const struct option *const options_of_plot[] = {axis_options,  look_options,   json_options,
+                                                       format_option, verbose_option, NULL};
 
 static const char *const look_words[] = {"lines", "points", "steps", "bars", NULL};
 static const char *const log_words[] = {"x", "y", "xy", NULL};

@@ -49,10 +49,19 @@ static const struct option seed_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_sweep[] = {
-    sweep_price_options, seed_options,      backend_options,      clock_options,
-    text_options,        objective_options, sweep_record_options, shard_options,
-    job_options,         json_options,      format_option,        NULL};
+static const struct option *const options_of_sweep[] = {sweep_price_options,
+                                                        seed_options,
+                                                        backend_options,
+                                                        clock_options,
+                                                        text_options,
+                                                        objective_options,
+                                                        sweep_record_options,
+                                                        shard_options,
+                                                        job_options,
+                                                        json_options,
+                                                        format_option,
+                                                        verbose_option,
+                                                        NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
 #include "experiments/run/prices.h"
@@ -234,26 +235,14 @@ static void add_row(const struct sweep *sweep, const struct sample_units *units,
     table_text(table, why != NULL ? why : caution_codes(&warnings, codes, sizeof codes));
 }
 
-/* Each warning code once: at how many points, and the first point's sentence. */
 static void print_warnings(const struct sweep *sweep, FILE *out) {
-    size_t n_of[WARNING_CODE_COUNT] = {0};
-    char first[WARNING_CODE_COUNT][WARNING_CHARS];
+    struct cautions cautions = {0};
+    char name[256];
     for (size_t p = 0; p < sweep->n_points; p++) {
         struct warnings warnings = warnings_of(sweep, p);
-        for (unsigned i = 0; i < warnings.n; i++) {
-            enum warning_code code = warnings.items[i].code;
-            bool counts = i == 0 || warnings.items[i - 1].code != code;
-            if (counts && n_of[code]++ == 0) {
-                memcpy(first[code], warnings.items[i].text, sizeof first[code]);
-            }
-        }
+        cautions_add(&cautions, point_name(sweep, p, name, sizeof name), &warnings);
     }
-    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
-        if (n_of[code] > 0) {
-            fprintf(out, "%-13s%s: %zu of %zu points; the first: %s\n", "warning",
-                    warning_words[code], n_of[code], sweep->n_points, first[code]);
-        }
-    }
+    cautions_print(&cautions, out);
 }
 
 void sweep_print(const struct sweep *sweep, FILE *out) {

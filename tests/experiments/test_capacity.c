@@ -241,7 +241,7 @@ TEST(requests_too_few_for_the_replicas_are_told) {
     for (size_t i = 0; i < 2; i++) {
         struct output output =
             CLI("capacity", "--set", "replicas=16", "--set", "max_requests=16", "--requests",
-                requests[i], "--slo", "p95 latency<60s", "--no-curve");
+                requests[i], "--slo", "p95 latency<60s", "--no-curve", "--verbose");
         bool is_few = i == 0;
         ck_assert_int_eq(output.status, 0);
         ck_assert_int_eq(strstr(output.out, "few-requests") != NULL, is_few);

@@ -111,9 +111,9 @@ TEST(a_column_has_three_digits_and_the_unit_of_its_largest) {
 TEST(seeds_that_draw_nothing_are_one_run) {
     static const char *const systems[] = {"dllm-serve,fast-dllm", "dllm-serve"};
     for (size_t i = 0; i < 2; i++) {
-        char *text =
-            PRINTS("compare", "--gpu", "l40s", "--workload", "azure", "--rate", "0.4", "--requests",
-                   "30", "--seeds", "3", "--slo-latency", "20s", "--systems", systems[i]);
+        char *text = PRINTS("compare", "--gpu", "l40s", "--workload", "azure", "--rate", "0.4",
+                            "--requests", "30", "--seeds", "3", "--slo-latency", "20s", "--systems",
+                            systems[i], "--verbose");
         ck_assert_ptr_null(strstr(text, "±"));
         ck_assert_ptr_nonnull(strstr(text, "3 seeds are one run"));
         free(text);
@@ -417,7 +417,7 @@ TEST(what_cannot_be_told_is_not_taken_for_steady) {
     ck_assert(json_is_null(at(json, "1/latency_ratio")) && json_is_number(at(json, "1/speedup")));
     json_decref(json);
     char *text = PRINTS("run", DOZEN);
-    ASSERT_SAYS(text, "saturation-unknown");
+    ASSERT_SAYS(text, "saturation unknown");
     free(text);
 }
 
@@ -505,12 +505,12 @@ TEST(systems_of_two_profiles_of_one_gpu_are_warned_of) {
         "warning      prices-differ: fast-dllm-published is priced by profile "
         "h200, dllm-serve by h200/llada-8b: ";
     char *two = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
-                       "dllm-serve,fast-dllm-published");
-    char *one =
-        PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems", "dllm-serve,fast-dllm");
-    char *given =
-        PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
-               "dllm-serve,fast-dllm-published", "--profile", "kernels/profiles/h200.csv");
+                       "dllm-serve,fast-dllm-published", "--verbose");
+    char *one = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
+                       "dllm-serve,fast-dllm", "--verbose");
+    char *given = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
+                         "dllm-serve,fast-dllm-published", "--profile", "kernels/profiles/h200.csv",
+                         "--verbose");
     ck_assert_ptr_nonnull(strstr(two, code));
     ck_assert_ptr_null(strstr(one, "prices-differ"));
     ck_assert_ptr_null(strstr(given, "prices-differ"));
