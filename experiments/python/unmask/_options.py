@@ -73,8 +73,9 @@ _G10 = (
 _G11 = (
 )
 _G12 = (
-    ("systems", "A,B,...", "the systems; ratios are to the first (default with --over: the system of `run`)"),
+    ("systems", "A,B,...", "the systems; ratios are to the first, or to --against (default with --over: the system of `run`)"),
     ("over", "KEY=A,B,...", "each system with each of these values: of gpu or a key, such as scheduler"),
+    ("against", "KEY=VALUE", "whom ratios and differences are to: of system or the key of --over (default: the first)"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),
     ("same-requests", None, "measure by the requests that every system served"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
@@ -91,7 +92,8 @@ _G15 = (
     ("host", "NAME", "the host of every system (list hosts); default: each its own"),
 )
 _G16 = (
-    ("over", "KEY=A,B,...", "each point with each of these values too: of gpu, model or a key, such as scheduler"),
+    ("over", "KEY=A,B,...", "each point with each of these values too: of gpu, model, rate or a key, such as scheduler"),
+    ("against", "KEY=VALUE", "whom points are compared with, such as scheduler=look-ahead: what differs in KEY alone (default: the first system)"),
     ("seeds", "N", "run every point with the seeds 1 to N (default: 1)"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
@@ -140,7 +142,8 @@ _G22 = (
 _G23 = (
     ("by", "FIELD,...", "a line for each value"),
     ("facet", "FIELD,...", "a panel for each value"),
-    ("where", "CONDITION", "only these runs: SQL over the columns, such as \"rate < 1\""),
+    ("where", "CONDITION", "only these runs: SQL over the fields, such as \"rate < 1\""),
+    ("against", "KEY=VALUE", "y less that of the runs with this value and the same seed, such as scheduler=look-ahead"),
     ("look", "WORD", "lines, points, steps or bars (default: lines; bars over words)"),
     ("log", "AXES", "logarithmic axes: x, y or xy"),
     ("title", "TEXT", "default: the fields"),
