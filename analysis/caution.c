@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Schedulers that order by what is left or urgent pause none for longer at ordinary loads. */
@@ -204,15 +205,6 @@ const char *caution_codes(const struct warnings *warnings, char *out, size_t siz
         }
     }
     return out;
-}
-
-void caution_print(const struct warnings *warnings, const char *about, FILE *out) {
-    for (unsigned i = 0; i < warnings->n; i++) {
-        const struct warning *warning = &warnings->items[i];
-        fprintf(out, "%-13s%s%s%s%s: %s\n", "warning", warning_words[warning->code],
-                about != NULL ? " (" : "", about != NULL ? about : "", about != NULL ? ")" : "",
-                warning->text);
-    }
 }
 
 static const double least_share = 0.05; /* as of a warning (analysis/caution.c) */

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
-#include <stdio.h>
+#include <stddef.h>
 
 #include "analysis/summary.h"
 #include "sim/base/warning.h"
@@ -30,9 +30,6 @@ enum { WARNING_CODES_CHARS = 320 };
 
 /* "saturated, rejected": the codes, each once. Returns `out`; "" where there is none. */
 const char *caution_codes(const struct warnings *warnings, char *out, size_t size);
-
-/* One line each; `about` may be NULL or say what they are of. */
-void caution_print(const struct warnings *warnings, const char *about, FILE *out);
 
 /* How far off a run with transferred prices may be: by as much as transfers between two GPUs that
  * were both measured came out, on whole runs. */

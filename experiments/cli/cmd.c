@@ -5,6 +5,7 @@
 
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
+#include "experiments/cli/cautions.h"
 #include "sim/base/names.h"
 
 const struct option json_options[] = {
@@ -20,8 +21,17 @@ const struct option format_option[] = {
     {NULL, NULL, NULL, false},
 };
 
-int cmd_take_format(const struct options *options, struct err *err) {
+const struct option verbose_option[] = {
+    {"verbose", NULL, "every warning in a sentence, not all of them in one line [--json = none]",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+int cmd_take_output(const struct options *options, struct err *err) {
     const char *word = options_text(options, "format");
+    if (options_has(options, "verbose") || options_has(options, "json")) {
+        cautions_verbose();
+    }
     int format = word != NULL ? name_find(table_format_words, word) : TABLE_TEXT;
     if (format < 0) {
         return err_usage(err, "--format takes text, markdown, latex or csv, not '%s'", word);

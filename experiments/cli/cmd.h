@@ -19,11 +19,12 @@ struct command {
     int (*run)(const struct options *options, struct err *err);
 };
 
-/* --json, shared by all commands that report, and with --format, by those that print tables. */
-extern const struct option json_options[], format_option[];
+/* --json, shared by all commands that report; --format, by those that print tables; --verbose, by
+ * those that warn. */
+extern const struct option json_options[], format_option[], verbose_option[];
 
-/* Has tables printed as --format says. */
-int cmd_take_format(const struct options *options, struct err *err);
+/* Has tables printed as --format says, and all warnings where --verbose or --json does. */
+int cmd_take_output(const struct options *options, struct err *err);
 
 /* Takes `object`: prints it as `run --json` prints its summary. */
 int cmd_print_json(json_t *object, struct err *err);

@@ -13,7 +13,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_accuracy[] = {
-    own_options, system_option, device_options, policy_options, json_options, format_option, NULL,
+    own_options,  system_option, device_options, policy_options,
+    json_options, format_option, verbose_option, NULL,
 };
 
 static uint64_t steps_of(const struct accuracy *accuracy) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
@@ -20,8 +21,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_bound[] = {
-    own_options,  device_options, policy_options, workload_options, objective_options, job_options,
-    json_options, format_option,  NULL,
+    own_options, device_options, policy_options, workload_options, objective_options,
+    job_options, json_options,   format_option,  verbose_option,   NULL,
 };
 
 struct limits {
@@ -88,7 +89,7 @@ static void print_batches(const char *system, const struct bound *b) {
 /* Of the runs' warnings those that concern the bounds, too: keys that were set without effect, and
  * the share of prices that rests on the data sheet; once each with their systems. */
 static void print_warnings(const struct limits *l) {
-    struct said said = {0};
+    struct cautions cautions = {0};
     for (size_t i = 0; l->runs && i < l->n; i++) {
         const struct warnings all = caution_read(l->points[i].summary);
         struct warnings own = {0};
@@ -98,15 +99,9 @@ static void print_warnings(const struct limits *l) {
                 own.items[own.n++] = all.items[w];
             }
         }
-        char *text = NULL;
-        size_t size;
-        FILE *memory = mem_stream(&text, &size);
-        caution_print(&own, NULL, memory);
-        mem_stream_close(memory);
-        said_add(&said, l->names[i], text);
-        free(text);
+        cautions_add(&cautions, l->names[i], &own);
     }
-    said_print(&said, stdout);
+    cautions_print(&cautions, stdout);
 }
 
 static void print(const struct limits *l) {

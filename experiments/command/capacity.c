@@ -44,8 +44,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_capacity[] = {
-    own_options, device_options, policy_options, workload_options,
-    job_options, json_options,   format_option,  NULL,
+    own_options,   device_options, policy_options, workload_options, job_options, json_options,
+    format_option, verbose_option, NULL,
 };
 
 /* The first axis is that of systems. */
@@ -152,6 +152,19 @@ static int read_systems(struct asking *asking, struct err *err) {
     return status;
 }
 
+/* Next to each design of a fleet stands the published system that is nearest. */
+static int add_nearest(struct over *axis, struct err *err) {
+    int status = 0;
+    for (size_t i = 0, n = axis->n; status == 0 && i < n; i++) {
+        struct released released;
+        status = released_named(axis->values[i], &released, err);
+        if (status == 0 && released.near[0] != '\0') {
+            status = add_value(axis, released.near, err);
+        }
+    }
+    return status;
+}
+
 /* ---- the configurations ---- */
 
 static int read_over(struct asking *asking, const char *text, struct err *err) {
@@ -164,12 +177,19 @@ static int read_over(struct asking *asking, const char *text, struct err *err) {
 static int read_axes(struct asking *asking, struct err *err) {
     asking->axes[0].values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *asking->axes[0].values);
     int status = read_systems(asking, err);
+    const bool is_fleet = asking->out->found.fleet_req_s > 0;
+    status = status == 0 && is_fleet ? add_nearest(&asking->axes[0], err) : status;
     const char *over[OPTIONS_MOST_GIVEN];
     size_t n_over = options_values(asking->options, "over", over);
     for (size_t i = 0; status == 0 && i < n_over; i++) {
         status = read_over(asking, over[i], err);
     }
     size_t n = 1;
+    for (size_t a = 0; status == 0 && is_fleet && a < asking->n_axes; a++) {
+        if (strcmp(asking->axes[a].key, "replicas") == 0) {
+            status = err_usage(err, "--over: replicas are what capacity --rate finds");
+        }
+    }
     for (size_t a = 0; a < asking->n_axes; a++) {
         n *= asking->axes[a].n;
     }
@@ -193,6 +213,10 @@ static int ask(const struct asking *asking, size_t i, struct err *err) {
     struct run_request *request = &config->asked.request;
     int status = asked_read(asking->options, &config->asked, err);
     status = status != 0 ? status : asked_systems_file(asking->options, &config->asked, err);
+    if (status == 0 && asking->out->found.fleet_req_s > 0 &&
+        setting_find(request->settings, request->n_settings, "replicas") != NULL) {
+        return err_usage(err, "replicas are what capacity --rate finds");
+    }
     for (size_t a = 0; status == 0 && a < asking->n_axes; a++) {
         const char *value = asking->axes[a].values[place_on(asking, i, a)];
         if (a == 0) {
@@ -249,9 +273,8 @@ static int read_numbers(const struct options *options, struct capacities *c, str
     if (status == 0 && (percent < 0.01 || percent > 50)) {
         status = err_usage(err, "--within: %g is not 0.01 to 50 per cent", percent);
     }
-    if (status == 0 && options_has(options, "rate")) {
-        status = err_usage(err, "--rate: capacity searches for the rate");
-    }
+    double rate_req_s = 0;
+    status = status != 0 ? status : options_positive(options, "rate", &rate_req_s, err);
     const char *objectives[OPTIONS_MOST_GIVEN];
     size_t n = options_values(options, "slo", objectives);
     for (size_t i = 0; status == 0 && i < n; i++) {
@@ -259,7 +282,9 @@ static int read_numbers(const struct options *options, struct capacities *c, str
     }
     c->found = (struct capacity){.objectives = &c->objectives,
                                  .tolerance = percent / 100,
-                                 .curves = !options_has(options, "no-curve"),
+                                 .fleet_req_s = rate_req_s,
+                                 .takes_any = rate_req_s > 0,
+                                 .curves = rate_req_s == 0 && !options_has(options, "no-curve"),
                                  .n_seeds = n_seeds};
     c->prices = options_text(options, "price");
     return status != 0 ? status : objectives_check(&c->objectives, err);
@@ -359,6 +384,9 @@ static int find(struct asking *asking, struct err *err) {
     const char *folder = options_text(options, "out");
     unsigned n_threads = 1;
     int status = read_numbers(options, c, err);
+    if (status == 0 && folder != NULL && c->found.fleet_req_s > 0) {
+        return err_usage(err, "--out draws capacities, not the fleets of --rate");
+    }
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_axes(asking, err);
     status = status != 0 ? status : make_searches(asking, err);
@@ -375,13 +403,15 @@ static int find(struct asking *asking, struct err *err) {
         name_all(asking);
         capacity_settle(c);
     }
-    if (status == 0 && options_has(options, "json")) {
-        status = cmd_print_json(capacity_json(c), err);
+    const bool is_fleet = c->found.fleet_req_s > 0, is_json = options_has(options, "json");
+    status = status == 0 && is_fleet ? fleet_check(c, err) : status;
+    if (status == 0 && is_json) {
+        status = cmd_print_json(is_fleet ? fleet_json(c) : capacity_json(c), err);
     } else if (status == 0) {
-        capacity_print(c, stdout);
+        (is_fleet ? fleet_print : capacity_print)(c, stdout);
     }
     status = status == 0 && folder != NULL ? write_files(c, folder, err) : status;
-    status = status == 0 ? check_results(&c->found, err) : status;
+    status = status == 0 && !is_fleet ? check_results(&c->found, err) : status;
     capacity_fini(&c->found);
     return status;
 }
@@ -402,7 +432,8 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_capacity = {
     .name = "capacity",
     .words = "--slo TERMS",
-    .doc = "the highest rate at which systems meet latency objectives, and what it costs",
+    .doc =
+        "the highest rate at which systems meet latency objectives, or the fleet for a rate; cost",
     .more =
         "--slo has terms with commas: STATISTIC METRIC<TIME with mean, max or a percentile such\n"
         "as p99 of latency, ttft, tpot or queue; goodput>PERCENT, the share of requests that are\n"
@@ -421,7 +452,16 @@ const struct command command_capacity = {
         "(requests wait because the KV pool is full), admission (there is room, but the\n"
         "scheduler or a limit keeps requests waiting), compute (steps take long) or host (the\n"
         "GPU idles). `front` marks the Pareto front: configurations for which no other one\n"
-        "serves at least as much at no higher cost.",
+        "serves at least as much at no higher cost.\n"
+        "\n"
+        "With --rate the question is turned round: how many replicas meet the objectives at that\n"
+        "rate, of each configuration, and what does an hour cost. Requests are doubled until the\n"
+        "answer no longer moves. A design is a system that no one has released: the published\n"
+        "system that is nearest stands next to it. Where the released program's arguments are\n"
+        "known, they are printed for each fleet.\n"
+        "\n"
+        "  unmask capacity --rate 50 --slo 'p95 ttft<2s' --over tensor_parallel=1,2,4 \\\n"
+        "    --over gpu=l40s,h100 --price l40s=0.9,h100=2.5",
     .options = options_of_capacity,
     .takes_ranks = true,
     .run = run,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
@@ -15,7 +16,7 @@
 
 static const double none = (double)NAN;
 
-static const struct search *search_at(const struct capacities *c, size_t config, size_t seed) {
+const struct search *capacity_search(const struct capacities *c, size_t config, size_t seed) {
     return &c->found.searches[config * c->found.n_seeds + seed];
 }
 
@@ -23,18 +24,18 @@ static const struct search *search_at(const struct capacities *c, size_t config,
 static const struct search *first_in(const struct capacities *c, size_t config,
                                      enum capacity_state state) {
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        if (search_at(c, config, s)->state == state) {
-            return search_at(c, config, s);
+        if (capacity_search(c, config, s)->state == state) {
+            return capacity_search(c, config, s);
         }
     }
     return NULL;
 }
 
 /* The state of a configuration: the worst of its seeds'. */
-static enum capacity_state state_of(const struct capacities *c, size_t config) {
+enum capacity_state capacity_state(const struct capacities *c, size_t config) {
     enum capacity_state worst = CAPACITY_FOUND;
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        enum capacity_state state = search_at(c, config, s)->state;
+        enum capacity_state state = capacity_search(c, config, s)->state;
         worst = state > worst ? state : worst;
     }
     return worst;
@@ -57,16 +58,16 @@ struct spread capacity_spread(const struct capacities *c, size_t config, size_t 
         (which < n_terms && c->objectives.items[which].statistic == STATISTIC_SHARE);
     double n_of = 0;
     for (size_t s = 0; s < n; s++) {
-        n_of += (double)search_at(c, config, s)->n_requests;
+        n_of += (double)capacity_search(c, config, s)->n_requests;
     }
     return spread_of_kind(is_share, values, n, n_of);
 }
 
 /* Of a term's value, then attainment, its rate and joules for an answer token; at the capacity. */
-static struct spread spread_at_met(const struct capacities *c, size_t config, size_t which) {
+struct spread capacity_at_met(const struct capacities *c, size_t config, size_t which) {
     double values[SAMPLE_MOST_SEEDS];
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        const struct search *search = search_at(c, config, s);
+        const struct search *search = capacity_search(c, config, s);
         values[s] = search->met.rate_per_s > 0
                         ? quantity_at_met(&search->met, which, c->objectives.n)
                         : none;
@@ -87,7 +88,7 @@ bool capacity_knows_energy(const struct capacities *c) {
 static double mean_at_missed(const struct capacities *c, size_t config, bool of_queue) {
     double sum = 0;
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        const struct trial *missed = &search_at(c, config, s)->missed;
+        const struct trial *missed = &capacity_search(c, config, s)->missed;
         double value = of_queue ? missed->queue_share : missed->gpu_share;
         sum += missed->rate_per_s > 0 ? value : none;
     }
@@ -105,16 +106,16 @@ static void add_word(char *text, size_t size, const char *separator, const char 
 static double mean_bound(const struct capacities *c, size_t config) {
     double sum = 0;
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        sum += search_at(c, config, s)->bound_per_s;
+        sum += capacity_search(c, config, s)->bound_per_s;
     }
     return sum / (double)c->found.n_seeds;
 }
 
 /* "memory", or those of several seeds with slashes. */
-static void limits_of(const struct capacities *c, size_t config, char *text, size_t size) {
+void capacity_limits(const struct capacities *c, size_t config, char *text, size_t size) {
     text[0] = '\0';
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        const struct trial *missed = &search_at(c, config, s)->missed;
+        const struct trial *missed = &capacity_search(c, config, s)->missed;
         if (missed->rate_per_s > 0) {
             add_word(text, size, "/", capacity_limit_words[missed->limit]);
         }
@@ -122,10 +123,10 @@ static void limits_of(const struct capacities *c, size_t config, char *text, siz
 }
 
 /* The objectives that the first rates miss. */
-static void missed_of(const struct capacities *c, size_t config, char *text, size_t size) {
+void capacity_missed(const struct capacities *c, size_t config, char *text, size_t size) {
     text[0] = '\0';
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        const struct trial *missed = &search_at(c, config, s)->missed;
+        const struct trial *missed = &capacity_search(c, config, s)->missed;
         for (size_t i = 0; missed->rate_per_s > 0 && i < c->objectives.n; i++) {
             if (!objective_is_met(&c->objectives.items[i], missed->values[i])) {
                 add_word(text, size, ", ", c->objectives.items[i].text);
@@ -159,14 +160,14 @@ void capacity_settle(struct capacities *c) {
     for (size_t i = 0; i < c->found.n_configs; i++) {
         struct configuration *config = &c->configs[i];
         for (size_t s = 0; s < n; s++) {
-            ours[s] = search_capacity(search_at(c, i, s));
+            ours[s] = search_capacity(capacity_search(c, i, s));
             base[s] = i == 0 ? ours[s] : base[s];
         }
         size_t n_own = capacity_samples(c, i), n_pairs = n_own == 1 ? capacity_samples(c, 0) : n;
         config->capacity = spread_of(ours, n_own);
         config->ratio = spread_of_ratios(ours, base, n_pairs);
         config->difference = spread_of_differences(ours, base, n_pairs);
-        config->gpus = search_at(c, i, 0)->gpus;
+        config->gpus = capacity_search(c, i, 0)->gpus;
         config->cost = config->price * (double)config->gpus;
     }
     find_front(c);
@@ -190,8 +191,8 @@ static bool has_front(const struct capacities *c) {
 
 /* ---- the table ---- */
 
-static void add_spread(struct table *table, const struct spread *spread, const char *form,
-                       double scale, const char *mark) {
+void capacity_cell(struct table *table, const struct spread *spread, const char *form, double scale,
+                   const char *mark) {
     char text[96] = "-", mean[24], half[24], low[THREE_CHARS], high[THREE_CHARS];
     snprintf(mean, sizeof mean, form, scale * spread->mean);
     snprintf(half, sizeof half, "%.2g", scale * (spread->high - spread->mean));
@@ -209,7 +210,7 @@ static void add_spread(struct table *table, const struct spread *spread, const c
 static bool all_monotone(const struct capacities *c, size_t config) {
     bool all = true;
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        all = all && search_is_monotone(search_at(c, config, s));
+        all = all && search_is_monotone(capacity_search(c, config, s));
     }
     return all;
 }
@@ -230,11 +231,11 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
     for (size_t a = 0; a < c->n_axes; a++) {
         table_text(table, config->values[a]);
     }
-    bool is_unbounded = state_of(c, i) == CAPACITY_UNBOUNDED;
+    bool is_unbounded = capacity_state(c, i) == CAPACITY_UNBOUNDED;
     if (is_unbounded) {
         table_text(table, "unbounded");
     } else {
-        add_spread(table, &config->capacity, "%.3f", 1, all_monotone(c, i) ? "" : "!");
+        capacity_cell(table, &config->capacity, "%.3f", 1, all_monotone(c, i) ? "" : "!");
     }
     add_ratio(table, config, i == 0);
     table_add(table, "%.3f u %.3f", mean_bound(c, i), config->gpus,
@@ -246,19 +247,19 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
     for (size_t t = 0; t <= c->objectives.n + (capacity_knows_energy(c) ? 2 : 1); t++) {
         bool is_share = t == c->objectives.n ||
                         (t < c->objectives.n && c->objectives.items[t].metric == METRIC_GOODPUT);
-        struct spread spread = spread_at_met(c, i, t);
+        struct spread spread = capacity_at_met(c, i, t);
         if (t >= c->objectives.n || objective_is_of_time(&c->objectives.items[t])) {
-            add_spread(table, &spread, is_share ? "%.1f" : "%.3g", is_share ? 100 : 1, "");
+            capacity_cell(table, &spread, is_share ? "%.1f" : "%.3g", is_share ? 100 : 1, "");
         }
     }
-    limits_of(c, i, text, sizeof text);
+    capacity_limits(c, i, text, sizeof text);
     table_text(table, text[0] != '\0' ? text : NULL);
     table_add(table, "%.0f %.0f", 100 * mean_at_missed(c, i, true),
               100 * mean_at_missed(c, i, false));
     if (has_front(c)) {
         table_text(table, config->is_on_front ? "*" : "");
     }
-    missed_of(c, i, text, sizeof text);
+    capacity_missed(c, i, text, sizeof text);
     if (is_unbounded) {
         snprintf(text, sizeof text, "none, even all at once");
     }
@@ -291,18 +292,18 @@ static struct table *make_table(const struct capacities *c) {
     return table;
 }
 
-static struct warnings warnings_of(const struct capacities *c, size_t config) {
+struct warnings capacity_warnings(const struct capacities *c, size_t config) {
     struct sample sample = {.n = c->found.n_seeds};
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        sample.runs[s] = search_at(c, config, s)->summary;
+        sample.runs[s] = capacity_search(c, config, s)->summary;
     }
     struct warnings out = sample_warnings(&sample);
     if (c->found.n_seeds == 1) {
         sample_warn_of_one_seed(&out);
     }
     capacity_warn_of_prices(c, config, &out);
-    const struct search *first = search_at(c, config, 0);
-    if (search_has_few_requests(first)) {
+    const struct search *first = capacity_search(c, config, 0);
+    if (c->found.fleet_req_s == 0 && search_has_few_requests(first)) {
         warnings_add(&out, WARNING_FEW_REQUESTS,
                      (double)first->n_requests / (double)first->n_together,
                      "%llu requests are few: %llu of them run together when all come at once, so "
@@ -332,7 +333,7 @@ static void remark_of(const struct capacities *c, size_t config, char *text, siz
                  (unsigned long long)unbounded->n_together);
     }
     for (size_t s = 0; s < c->found.n_seeds && text[0] == '\0'; s++) {
-        const struct search *search = search_at(c, config, s);
+        const struct search *search = capacity_search(c, config, s);
         if (!search_is_monotone(search)) {
             snprintf(text, size,
                      "not monotone: seed %llu misses at %.3g req/s and meets again up to %.3g",
@@ -343,10 +344,11 @@ static void remark_of(const struct capacities *c, size_t config, char *text, siz
 }
 
 /* Of the summaries' `key`: the text, or "" where configurations differ. */
-static const char *common_text(const struct capacities *c, const char *key) {
+const char *capacity_common(const struct capacities *c, const char *key) {
     const char *common = NULL;
     for (size_t i = 0; i < c->found.n_configs; i++) {
-        const char *text = json_string_value(json_object_get(search_at(c, i, 0)->summary, key));
+        const char *text =
+            json_string_value(json_object_get(capacity_search(c, i, 0)->summary, key));
         if (text != NULL && common != NULL && strcmp(text, common) != 0) {
             return "";
         }
@@ -355,18 +357,22 @@ static const char *common_text(const struct capacities *c, const char *key) {
     return common != NULL ? common : "";
 }
 
-static void print_head(const struct capacities *c, FILE *out) {
+void capacity_print_head(const struct capacities *c, FILE *out) {
     const struct run_request *request = &c->configs[0].asked.request;
-    const char *gpu = common_text(c, "gpu"), *model = common_text(c, "model");
+    const char *gpu = capacity_common(c, "gpu"), *model = capacity_common(c, "model");
     double requests = (double)NAN;
     for (size_t i = 0; i < c->found.n_configs && isnan(requests); i++) {
-        requests = cmd_number(search_at(c, i, 0)->summary, "requests", NULL);
+        requests = cmd_number(capacity_search(c, i, 0)->summary, "requests", NULL);
+    }
+    char n[48] = ""; /* a fleet's rows say how many theirs are */
+    if (c->found.fleet_req_s == 0) {
+        snprintf(n, sizeof n, "%.0f requests", requests);
     }
     long long seed = (long long)request->options.seed;
-    const char *from = common_text(c, "trace_provenance");
-    fprintf(out, "%s%s%s%s%s: %s%s%.0f requests, seed%s %lld", request->workload,
-            gpu[0] != '\0' ? " on " : "", gpu, model[0] != '\0' ? ", " : "", model, from,
-            from[0] != '\0' ? ", " : "", requests, c->found.n_seeds > 1 ? "s" : "", seed);
+    const char *from = capacity_common(c, "trace_provenance");
+    fprintf(out, "%s%s%s%s%s: %s%s%s, seed%s %lld", request->workload, gpu[0] != '\0' ? " on " : "",
+            gpu, model[0] != '\0' ? ", " : "", model, from,
+            from[0] != '\0' && n[0] != '\0' ? ", " : "", n, c->found.n_seeds > 1 ? "s" : "", seed);
     if (c->found.n_seeds > 1) {
         fprintf(out, " to %lld", seed + (long long)c->found.n_seeds - 1);
     }
@@ -374,7 +380,11 @@ static void print_head(const struct capacities *c, FILE *out) {
     for (size_t i = 0; i < c->objectives.n; i++) {
         fprintf(out, "%s%s", i == 0 ? "objectives: " : ", ", c->objectives.items[i].text);
     }
-    fprintf(out, "; capacities to within %.3g %%\n\n", 100 * c->found.tolerance);
+    if (c->found.fleet_req_s > 0) {
+        fprintf(out, "; %.6g requests/s\n\n", c->found.fleet_req_s);
+    } else {
+        fprintf(out, "; capacities to within %.3g %%\n\n", 100 * c->found.tolerance);
+    }
 }
 
 static void print_notes(const struct capacities *c, FILE *out) {
@@ -402,9 +412,9 @@ static void print_notes(const struct capacities *c, FILE *out) {
 }
 
 void capacity_print(const struct capacities *c, FILE *out) {
-    struct said said = {0};
+    struct cautions cautions = {0};
     char remark[1200];
-    print_head(c, out);
+    capacity_print_head(c, out);
     struct table *table = make_table(c);
     table_print(table, out);
     table_close(table);
@@ -416,18 +426,12 @@ void capacity_print(const struct capacities *c, FILE *out) {
         }
     }
     for (size_t i = 0; i < c->found.n_configs; i++) {
-        char *text = NULL;
-        size_t size;
-        if (state_of(c, i) != CAPACITY_FAILED) {
-            FILE *memory = mem_stream(&text, &size);
-            struct warnings warnings = warnings_of(c, i);
-            caution_print(&warnings, NULL, memory);
-            mem_stream_close(memory);
-            said_add(&said, c->configs[i].label, text);
-            free(text);
+        if (capacity_state(c, i) != CAPACITY_FAILED) {
+            struct warnings warnings = capacity_warnings(c, i);
+            cautions_add(&cautions, c->configs[i].label, &warnings);
         }
     }
-    said_print(&said, out);
+    cautions_print(&cautions, out);
 }
 
 /* ---- JSON ---- */
@@ -460,7 +464,7 @@ static json_t *trial_json(const struct capacities *c, const struct trial *trial)
     return object;
 }
 
-static json_t *search_json(const struct capacities *c, const struct search *search) {
+json_t *capacity_search_json(const struct capacities *c, const struct search *search) {
     json_t *curve = json_array();
     for (size_t i = 0; i < CAPACITY_CURVE; i++) {
         if (search->curve[i].rate_per_s > 0) {
@@ -483,7 +487,7 @@ static json_t *search_json(const struct capacities *c, const struct search *sear
 
 static json_t *config_json(const struct capacities *c, size_t i) {
     const struct configuration *config = &c->configs[i];
-    const struct search *first = search_at(c, i, 0);
+    const struct search *first = capacity_search(c, i, 0);
     json_t *object = json_object(), *seeds = json_array();
     char text[1200];
     for (size_t a = 0; a < c->n_axes; a++) {
@@ -495,10 +499,10 @@ static json_t *config_json(const struct capacities *c, size_t i) {
         json_object_set(object, same[k], value != NULL ? value : json_null());
     }
     for (size_t s = 0; s < c->found.n_seeds; s++) {
-        json_array_append_new(seeds, search_json(c, search_at(c, i, s)));
+        json_array_append_new(seeds, capacity_search_json(c, capacity_search(c, i, s)));
     }
     json_object_set_new(object, "gpus", json_integer(config->gpus));
-    json_object_set_new(object, "state", json_string(capacity_state_words[state_of(c, i)]));
+    json_object_set_new(object, "state", json_string(capacity_state_words[capacity_state(c, i)]));
     json_object_set_new(object, "capacity_req_s", spread_json(&config->capacity));
     json_object_set_new(object, "bound_req_s", number(mean_bound(c, i)));
     json_object_set_new(object, "ratio", spread_json(&config->ratio));
@@ -506,14 +510,14 @@ static json_t *config_json(const struct capacities *c, size_t i) {
     json_object_set_new(object, "cost", number(config->cost));
     json_object_set_new(object, "dollars_per_1000_requests", number(dollars_per_1000(c, config)));
     json_object_set_new(object, "on_front", json_boolean(config->is_on_front));
-    limits_of(c, i, text, sizeof text);
+    capacity_limits(c, i, text, sizeof text);
     json_object_set_new(object, "limit", text[0] != '\0' ? json_string(text) : json_null());
-    missed_of(c, i, text, sizeof text);
+    capacity_missed(c, i, text, sizeof text);
     json_object_set_new(object, "misses_first", text[0] != '\0' ? json_string(text) : json_null());
     remark_of(c, i, text, sizeof text);
     json_object_set_new(object, "note", text[0] != '\0' ? json_string(text) : json_null());
     json_object_set_new(object, "by_seed", seeds);
-    struct warnings warnings = warnings_of(c, i);
+    struct warnings warnings = capacity_warnings(c, i);
     json_object_set_new(object, "warnings", caution_json(&warnings));
     return object;
 }

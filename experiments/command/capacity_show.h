@@ -3,6 +3,7 @@
 #define UNMASK_EXPERIMENTS_COMMAND_CAPACITY_SHOW_H
 
 #include "analysis/spread.h"
+#include "experiments/cli/table.h"
 #include "experiments/run/asked.h"
 #include "experiments/study/capacity.h"
 
@@ -50,6 +51,27 @@ bool capacity_knows_energy(const struct capacities *c);
 /* Warns at the first configuration whose prices are of another source than those of the first one
  * that ran. */
 void capacity_warn_of_prices(const struct capacities *c, size_t config, struct warnings *out);
+
+/* What fleets have of it: one configuration's searches, and the cells and lines that are made of
+ * them. */
+const struct search *capacity_search(const struct capacities *c, size_t config, size_t seed);
+enum capacity_state capacity_state(const struct capacities *c,
+                                   size_t config); /* the worst seed's */
+struct spread capacity_at_met(const struct capacities *c, size_t config, size_t which);
+void capacity_limits(const struct capacities *c, size_t config, char *text, size_t size);
+void capacity_missed(const struct capacities *c, size_t config, char *text, size_t size);
+void capacity_cell(struct table *table, const struct spread *spread, const char *form, double scale,
+                   const char *mark);
+const char *capacity_common(const struct capacities *c, const char *key);
+struct warnings capacity_warnings(const struct capacities *c, size_t config);
+void capacity_print_head(const struct capacities *c, FILE *out);
+json_t *capacity_search_json(const struct capacities *c, const struct search *search);
+
+/* The same of `capacity --rate`: how many replicas the rate takes, what they cost, and how released
+ * programs are started so. Refuses where no fleet meets the objectives. */
+int fleet_check(const struct capacities *c, struct err *err);
+void fleet_print(const struct capacities *c, FILE *out);
+json_t *fleet_json(const struct capacities *c);
 
 void capacity_print(const struct capacities *c, FILE *out);
 json_t *capacity_json(const struct capacities *c);

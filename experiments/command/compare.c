@@ -14,9 +14,14 @@
 
 static const struct option own_options[] = {
     {"systems", "A,B,...",
-     "the systems; ratios are to the first (default with --over: the system of `run`)", false},
+     "the systems; ratios are to the first, or to --against (default with --over: the system of "
+     "`run`)",
+     false},
     {"over", "KEY=A,B,...",
      "each system with each of these values: of gpu or a key, such as scheduler", false},
+    {"against", "KEY=VALUE",
+     "whom ratios and differences are to: of system or the key of --over (default: the first)",
+     false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
     {"same-requests", NULL, "measure by the requests that every system served", false},
     {"bound", NULL, "compare each with what no scheduler could beat (`unmask bound`); sim only",
@@ -28,7 +33,7 @@ static const struct option *const options_of_compare[] = {
     own_options,    device_options, policy_options,   backend_options,
     clock_options,  text_options,   workload_options, objective_options,
     record_options, job_options,    json_options,     format_option,
-    NULL,
+    verbose_option, NULL,
 };
 
 static int read_systems(const char *text, struct comparison *out, struct err *err) {
@@ -70,6 +75,7 @@ static void name_values(struct comparison *c, size_t system) {
         runs[v] = c->points[(system * c->n_values + v) * c->n_seeds].summary;
     }
     over_names(c->over.key, c->over.values, runs, c->n_values, names);
+    memcpy(c->values, names, sizeof names);
     for (size_t v = 0; v < c->n_values; v++) {
         const bool says_system = c->n_systems > 1, says_key = over_says_key(c->over.key);
         char text[COMPARISON_NAME_CHARS];
@@ -101,6 +107,24 @@ static int settle(const struct comparison *c, struct err *err) {
     return 0;
 }
 
+static int read_against(const char *text, struct comparison *c, struct err *err) {
+    int status = against_read(text, &c->against, err);
+    if (status != 0 || text == NULL) {
+        return status;
+    }
+    if (strcmp(c->against.key, "system") == 0) {
+        return against_find(&c->against, c->systems[0], sizeof c->systems[0], c->n_systems,
+                            &c->against_at, err);
+    }
+    if (strcmp(c->against.key, c->over.key) == 0) {
+        return against_find(&c->against, c->over.values[0], sizeof c->over.values[0], c->n_values,
+                            &c->against_at, err);
+    }
+    const char *const keys[] = {"system", c->over.key};
+    const size_t first = c->n_systems < 2;
+    return against_bad_key(&c->against, keys + first, 1 - first + (c->over.n > 0), err);
+}
+
 static int read_options(const struct options *options, struct comparison *c, struct err *err) {
     uint64_t n_seeds = 1;
     int status = asked_read(options, &c->asked, err);
@@ -109,6 +133,7 @@ static int read_options(const struct options *options, struct comparison *c, str
     systems = systems == NULL && options_has(options, "over") ? c->asked.request.system : systems;
     status = status != 0 ? status : read_systems(systems, c, err);
     status = status != 0 ? status : read_over(options_text(options, "over"), c, err);
+    status = status != 0 ? status : read_against(options_text(options, "against"), c, err);
     if (status == 0 && c->n_systems * c->n_values > ASKED_MOST_SYSTEMS) {
         status = err_usage(err, "--over: at most %d are compared", ASKED_MOST_SYSTEMS);
     }
@@ -203,7 +228,8 @@ const struct command command_compare = {
         "cpu and cuda execute one system after the other; where the workload is a file of\n"
         "prompts, their shares of right answers are compared, with McNemar's exact test for the\n"
         "same prompts. --over scheduler=./a.so,./b.so,look-ahead compares policies under each\n"
-        "system; a plug-in is called by its own name.",
+        "system; a plug-in is called by its own name. --against scheduler=look-ahead has each\n"
+        "compared with what differs from it in the scheduler alone.",
     .options = options_of_compare,
     .takes_ranks = true,
     .run = run,

@@ -5,6 +5,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/offered.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
 #include "experiments/run/sweep/comparison.h"
@@ -85,8 +86,9 @@ static void add_row(struct table *table, const struct comparison *c,
     if (samples_know_energy(c->samples, c->n)) {
         sample_cell(table, units, sample, Q_ENERGY);
     }
-    sample_ratio_cell(table, sample, &c->samples[0], Q_THROUGHPUT);
-    sample_ratio_cell(table, sample, &c->samples[0], Q_MEAN);
+    const struct sample *base = &c->samples[comparison_base(c, i)];
+    sample_ratio_cell(table, sample, base, Q_THROUGHPUT);
+    sample_ratio_cell(table, sample, base, Q_MEAN);
     for (size_t k = 0; k < N_TIMES; k++) {
         sample_cell(table, units, sample, times[k]);
     }
@@ -116,17 +118,19 @@ static void print_table(const struct comparison *c, FILE *out) {
     }
     table_print(table, out);
     table_close(table);
+    char base[AGAINST_NAME_CHARS];
+    comparison_base_name(c, base);
     fprintf(
         out,
         "\nx tok/s, x mean: over %s, higher is better; no throughputs where both are steady, no "
         "latencies where one is saturated or may be\n",
-        c->names[0]);
+        base);
     if (c->has_bound) {
         sample_bound_explain(c->n_seeds, out);
     }
     sample_explain(c->samples, c->n, c->n_seeds, out);
     if (samples_have_intervals(c->samples, c->n)) {
-        fprintf(out, "~: not distinguishable from %s\n", c->names[0]);
+        fprintf(out, "~: not distinguishable from %s\n", base);
     }
     if (c->same != NULL) {
         fprintf(out,
@@ -174,10 +178,11 @@ static void print_quality(const struct comparison *c, FILE *out) {
     for (size_t i = 0; i < c->n; i++) {
         const struct sample *sample = &c->samples[i];
         struct quality quality = sample_quality(sample);
-        struct mcnemar test = sample_mcnemar(sample, &c->samples[0]);
+        const size_t base = comparison_base(c, i);
+        struct mcnemar test = sample_mcnemar(sample, &c->samples[base]);
         table_add(table, "s i i", c->names[i], (int64_t)quality.right, (int64_t)quality.judged);
         add_share(table, quality.right, quality.judged);
-        if (i > 0 && test.pairs > 0) {
+        if (i != base && test.pairs > 0) {
             table_add(table, "i i %.2g", (int64_t)test.gained, (int64_t)test.lost, test.p);
         } else {
             table_add(table, "- - -");
@@ -186,10 +191,11 @@ static void print_quality(const struct comparison *c, FILE *out) {
         table_add(table, "%.4g %.4g", quality_mean(sample, "answer_tok_s"),
                   quality_mean(sample, "tokens_run_per_right"));
     }
+    char name[AGAINST_NAME_CHARS];
     fprintf(out,
             "\nright answers, 95 %% intervals; gained, lost: prompts that one of the two, the "
             "system and %s, answered rightly; p: McNemar's exact test\n",
-            c->names[0]);
+            comparison_base_name(c, name));
     table_print(table, out);
     table_close(table);
 }
@@ -211,22 +217,17 @@ static void print_differences(const struct comparison *c, FILE *out) {
     for (size_t k = 0; k < n; k++) {
         sample_heading(table, &units, shown[k]);
     }
-    for (size_t i = 1; i < c->n; i++) {
-        table_text(table, c->names[i]);
-        for (size_t k = 0; k < n; k++) {
-            struct spread d = sample_differences(&c->samples[i], &c->samples[0], shown[k]);
-            char text[96] = "-";
-            double scale = units.per_s[shown[k]];
-            if (isfinite(d.low)) {
-                snprintf(text, sizeof text, "%+.3g (%+.3g to %+.3g)%s", scale * d.mean,
-                         scale * d.low, scale * d.high, spread_differs(&d) ? "" : " ~");
-            } else if (isfinite(d.mean)) {
-                snprintf(text, sizeof text, "%+.3g", scale * d.mean);
-            }
-            table_shown(table, scale * d.mean, text);
+    for (size_t i = 0; i < c->n; i++) {
+        const size_t base = comparison_base(c, i);
+        if (i != base) {
+            table_text(table, c->names[i]);
+        }
+        for (size_t k = 0; i != base && k < n; k++) {
+            sample_difference_cell(table, &units, &c->samples[i], &c->samples[base], shown[k]);
         }
     }
-    fprintf(out, "\npaired differences to %s%s\n", c->names[0],
+    char name[AGAINST_NAME_CHARS];
+    fprintf(out, "\npaired differences to %s%s\n", comparison_base_name(c, name),
             samples_have_intervals(c->samples, c->n) ? ", 95 % intervals" : "");
     table_print(table, out);
     table_close(table);
@@ -277,13 +278,9 @@ static void write_about(const struct comparison *c, size_t i, FILE *out) {
     write_constants(any, out);
 }
 
-static void write_warnings(const struct comparison *c, size_t i, FILE *out) {
-    caution_print(&c->warnings[i], NULL, out);
-}
-
-/* Collects what `write` prints for each system with a result. */
-static void print_texts(const struct comparison *c,
-                        void (*write)(const struct comparison *c, size_t i, FILE *out), FILE *out) {
+/* What there is to say about each system with a result, and what they warn of. */
+static void print_texts(const struct comparison *c, FILE *out) {
+    struct cautions cautions = {0};
     struct said said = {0};
     for (size_t i = 0; i < c->n; i++) {
         if (sample_any(&c->samples[i]) == NULL) {
@@ -292,12 +289,14 @@ static void print_texts(const struct comparison *c,
         char *text = NULL;
         size_t size;
         FILE *memory = mem_stream(&text, &size);
-        write(c, i, memory);
+        write_about(c, i, memory);
         mem_stream_close(memory);
         said_add(&said, c->names[i], text);
         free(text);
+        cautions_add(&cautions, c->names[i], &c->warnings[i]);
     }
     said_print(&said, out);
+    cautions_print(&cautions, out);
 }
 
 /* The first with a result; the first where none has one. */
@@ -331,7 +330,7 @@ void comparison_print(const struct comparison *c, FILE *out) {
     }
     print_table(c, out);
     print_quality(c, out);
-    if (c->n_seeds > 1 && c->n > 1) {
+    if ((c->n_seeds > 1 || c->against.key[0] != '\0') && c->n > 1) {
         print_differences(c, out);
     }
     fprintf(out, "\n");
@@ -344,6 +343,5 @@ void comparison_print(const struct comparison *c, FILE *out) {
             }
         }
     }
-    print_texts(c, write_about, out);
-    print_texts(c, write_warnings, out);
+    print_texts(c, out);
 }

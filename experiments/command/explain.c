@@ -7,6 +7,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
@@ -195,8 +196,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_explain[] = {
-    system_option, device_options, policy_options, step_options, backend_options,
-    own_options,   json_options,   format_option,  NULL,
+    system_option, device_options, policy_options, step_options,   backend_options,
+    own_options,   json_options,   format_option,  verbose_option, NULL,
 };
 
 static double rate(double amount, double ns, double scale) {
@@ -556,7 +557,7 @@ static int print(const struct options *options, const struct system *system,
         if (why != NULL) {
             why_print(system, step, &price, why);
         }
-        caution_print(&warnings, NULL, stdout);
+        caution_print(&warnings, stdout);
     }
     table_close(table);
     return status;

@@ -32,6 +32,7 @@ static const struct option own_options[] = {
     {"seeds", "N", "of runs: N seeds, of which a query takes means and intervals (default: 1)",
      false},
     {"j", "N", "threads (default: 2)", false},
+    {"verbose", NULL, "every warning in a sentence, not all of them in one line", false},
     {NULL, NULL, NULL, false},
 };
 

@@ -50,7 +50,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_generate[] = {
-    system_option, policy_options, backend_options, text_options, own_options, json_options, NULL,
+    system_option, policy_options, backend_options, text_options,
+    own_options,   json_options,   verbose_option,  NULL,
 };
 
 /* One prompt on its way through the loop. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
@@ -35,7 +36,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_latency[] = {
-    own_options, device_options, policy_options, backend_options, json_options, format_option, NULL,
+    own_options,  device_options, policy_options, backend_options,
+    json_options, format_option,  verbose_option, NULL,
 };
 
 enum {
@@ -52,7 +54,7 @@ struct question {
     uint32_t canvas[WORDS_MOST], count[WORDS_MOST];
     double share[WORDS_MOST];
     uint64_t rounds;
-    struct said said; /* lines of warnings, each once, with the systems it is of */
+    struct cautions cautions;
 };
 
 /* What is known of one step. Times are in ns; NaN: not measured. */
@@ -316,15 +318,9 @@ static void warn_of_unread(struct question *q, const char *name, const struct sy
     const struct system_in in = {system, "step"};
     const struct facts facts = {system_in_fact, &in};
     struct warnings warnings = {0};
-    char *text = NULL;
-    size_t size;
-    FILE *memory = mem_stream(&text, &size);
     system_warn_of_unread(system, &facts, &warnings);
     stated_warn(q->asked.stated, q->asked.request.n_stated, &facts, &warnings);
-    caution_print(&warnings, NULL, memory);
-    mem_stream_close(memory);
-    said_add(&q->said, name, text);
-    free(text);
+    cautions_add(&q->cautions, name, &warnings);
 }
 
 static int show_system(struct question *q, const char *name, struct table *table, FILE *csv,
@@ -359,7 +355,7 @@ static int show_all(const struct options *options, struct question *q, FILE *csv
         status = show_system(q, q->names[i], table, csv, err);
     }
     status = status == 0 ? cmd_print_table(options, table, err) : status;
-    said_print(&q->said, options_has(options, "json") ? stderr : stdout);
+    cautions_print(&q->cautions, options_has(options, "json") ? stderr : stdout);
     table_close(table);
     return status;
 }

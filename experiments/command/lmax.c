@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
@@ -44,8 +45,8 @@ static const struct option own_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_lmax[] = {own_options, policy_options, json_options,
-                                                       format_option, NULL};
+static const struct option *const options_of_lmax[] = {own_options,   policy_options, json_options,
+                                                       format_option, verbose_option, NULL};
 
 /* One line of the table. */
 struct line {
@@ -341,9 +342,11 @@ static void print_people(const struct question *q) {
             table_close(table);
         }
     }
+    struct cautions cautions = {0};
     for (size_t i = 0; i < q->n; i++) {
-        caution_print(&q->lines[i].warnings, q->n > 1 ? q->lines[i].name : NULL, stdout);
+        cautions_add(&cautions, q->lines[i].name, &q->lines[i].warnings);
     }
+    cautions_print(&cautions, stdout);
 }
 
 static json_t *step_json(const struct step_memory *step) {

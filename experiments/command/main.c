@@ -306,7 +306,7 @@ static int run_command(int argc, char *const *argv, struct err *err) {
     int status = options_read(command->options, argc - n_name, argv + n_name, command->max_words,
                               &options, err);
     status = status == 0 ? options_check_read(&options, err) : status;
-    status = status == 0 ? cmd_take_format(&options, err) : status;
+    status = status == 0 ? cmd_take_output(&options, err) : status;
     status = status == 0 && command->takes_ranks ? ranks_join(err) : status;
     return status != 0 ? status : command->run(&options, err);
 }

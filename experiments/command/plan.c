@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/progress.h"
@@ -298,8 +299,17 @@ static const struct option instance_options[] = {
 };
 
 static const struct option *const options_of_plan[] = {
-    system_option,    device_options,  policy_options, step_options,  planner_options,
-    instance_options, picture_options, json_options,   format_option, NULL,
+    system_option,
+    device_options,
+    policy_options,
+    step_options,
+    planner_options,
+    instance_options,
+    picture_options,
+    json_options,
+    format_option,
+    verbose_option,
+    NULL,
 };
 
 /* ---- live bytes ---- */
@@ -369,7 +379,7 @@ static json_t *warnings_json(const struct system *system) {
 static void print_warnings(const struct system *system) {
     struct warnings warnings = {0};
     system_warn_of_unread_in_step(system, &warnings);
-    caution_print(&warnings, NULL, stdout);
+    caution_print(&warnings, stdout);
 }
 
 /* ---- the plan ---- */

@@ -28,7 +28,10 @@ static const struct option axis_options[] = {
 static const struct option look_options[] = {
     {"by", "FIELD,...", "a line for each value", false},
     {"facet", "FIELD,...", "a panel for each value", false},
-    {"where", "CONDITION", "only these runs: SQL over the columns, such as \"rate < 1\"", false},
+    {"where", "CONDITION", "only these runs: SQL over the fields, such as \"rate < 1\"", false},
+    {"against", "KEY=VALUE",
+     "y less that of the runs with this value and the same seed, such as scheduler=look-ahead",
+     false},
     {"look", "WORD", "lines, points, steps or bars (default: lines; bars over words)", false},
     {"log", "AXES", "logarithmic axes: x, y or xy", false},
     {"title", "TEXT", "default: the fields", false},
@@ -37,8 +40,8 @@ static const struct option look_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_plot[] = {axis_options, look_options, json_options,
-                                                       format_option, NULL};
+static const struct option *const options_of_plot[] = {axis_options,  look_options,   json_options,
+                                                       format_option, verbose_option, NULL};
 
 static const char *const look_words[] = {"lines", "points", "steps", "bars", NULL};
 static const char *const log_words[] = {"x", "y", "xy", NULL};
@@ -86,6 +89,30 @@ static int read_word(const struct options *options, const char *name, const char
                            *out, name_hint(*out, words, hint));
 }
 
+/* Runs that differ in the key are told apart: by their line where nothing else does. */
+static int read_against(const struct options *options, struct plot_request *request,
+                        struct err *err) {
+    char column[FIELD_CHARS];
+    const char *text = options_text(options, "against");
+    int status = against_read(text, &request->against, err);
+    if (status != 0 || text == NULL) {
+        return status;
+    }
+    if (request->kind != PLOT_FIELDS || request->y.n == 0) {
+        return err_usage(err, "--against goes with -x and -y of runs");
+    }
+    struct plot_list *by = &request->by;
+    field_column(request->against.key, column);
+    const bool is_told = plot_list_has(by, column) || plot_list_has(&request->facets, column) ||
+                         plot_list_has(&request->x, column);
+    if (!is_told && by->n < PLOT_MOST_FIELDS) {
+        snprintf(by->name[by->n], sizeof by->name[0], "%s", request->against.key);
+        snprintf(by->column[by->n++], sizeof by->column[0], "%.*s", (int)sizeof by->column[0] - 1,
+                 column);
+    }
+    return 0;
+}
+
 static int read_request(const struct options *options, struct plot_request *request,
                         struct err *err) {
     const char *log = NULL;
@@ -102,6 +129,7 @@ static int read_request(const struct options *options, struct plot_request *requ
     status = status != 0
                  ? status
                  : plot_list_read(options_text(options, "facet"), "facet", &request->facets, err);
+    status = status != 0 ? status : read_against(options, request, err);
     status = status != 0 ? status : read_word(options, "look", look_words, &request->look, err);
     status = status != 0 ? status : read_word(options, "log", log_words, &log, err);
     request->log_x = log != NULL && log[0] == 'x';
@@ -194,9 +222,12 @@ static int print_fields(const struct options *options, struct tables *tables, st
 }
 
 static int show(const struct options *options, struct tables *tables, struct err *err) {
+    static const char *const queries[] = {
+        "SELECT panel, series, x, y, low, high FROM drawn ORDER BY rowid",
+        "SELECT panel, series, x, y, low, high, CASE WHEN low > 0 OR high < 0 THEN 'differs' WHEN "
+        "low IS NOT NULL THEN 'not distinguishable' END AS verdict FROM drawn ORDER BY rowid"};
     struct table *table = NULL;
-    int status = tables_show(
-        tables, "SELECT panel, series, x, y, low, high FROM drawn ORDER BY rowid", &table, err);
+    int status = tables_show(tables, queries[options_has(options, "against")], &table, err);
     status = status != 0 ? status : cmd_print_table(options, table, err);
     table_close(table);
     return status;
@@ -246,7 +277,10 @@ const struct command command_plot = {
         "contents of files). A run on record twice counts once, and seeds that draw nothing are\n"
         "one run. --by tenant draws each tenant's requests by themselves, --by priority those of\n"
         "each priority. Along x a rate stands at what was offered, where that is more than\n"
-        "0.5 % off what was asked for. A distribution is of all requests of a run: where some\n"
+        "0.5 % off what was asked for. With --against scheduler=look-ahead y is what a run has "
+        "more\n"
+        "than the run of that scheduler with the same seed at the same place. A distribution is of "
+        "all requests of a run: where some\n"
         "were rejected it ends below 100 %.\n"
         "\n"
         "  unmask plot r.db -x rate -y latency_s.p99 --by system --facet workload --out p.svg\n"

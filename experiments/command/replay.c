@@ -29,7 +29,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_replay[] = {own_options, backend_options, json_options,
-                                                         NULL};
+                                                         verbose_option, NULL};
 
 /* The first key under which two summaries differ. */
 static const char *first_difference(const json_t *object, const json_t *before) {
@@ -152,7 +152,7 @@ static void print_text(const struct composition *c, const struct wanted *wanted)
     if (is_compared(c)) {
         accuracy_print(&c->accuracy, stdout);
     }
-    compose_print_warnings(c, NULL, stdout);
+    compose_print_warnings(c, stdout);
 }
 
 /* Of a replay that was cut short: what was carried out on the device until then. */

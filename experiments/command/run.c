@@ -27,7 +27,8 @@ static const struct option own_options[] = {
 static const struct option *const options_of_run[] = {
     system_option,  device_options, policy_options,   backend_options,
     clock_options,  text_options,   workload_options, objective_options,
-    record_options, own_options,    json_options,     NULL,
+    record_options, own_options,    json_options,     verbose_option,
+    NULL,
 };
 
 /* Where a run is recorded, besides its summary. */
@@ -209,7 +210,7 @@ static int print(const struct options *options, const struct composition *compos
     summary_print(&composition->summary, &composition->facts, stdout);
     limit_print(object, stdout);
     compose_print(composition, stdout);
-    compose_print_warnings(composition, NULL, stdout);
+    compose_print_warnings(composition, stdout);
     json_decref(object);
     return 0;
 }

@@ -124,6 +124,21 @@ void sample_ratio_cell(struct table *table, const struct sample *ours, const str
     table_shown(table, shown ? ratio.mean : (double)NAN, text);
 }
 
+void sample_difference_cell(struct table *table, const struct sample_units *units,
+                            const struct sample *ours, const struct sample *base,
+                            enum quantity quantity) {
+    struct spread d = sample_differences(ours, base, quantity);
+    char text[96] = "-";
+    double scale = units->per_s[quantity];
+    if (isfinite(d.low)) {
+        snprintf(text, sizeof text, "%+.3g (%+.3g to %+.3g)%s", scale * d.mean, scale * d.low,
+                 scale * d.high, spread_differs(&d) ? "" : " ~");
+    } else if (isfinite(d.mean)) {
+        snprintf(text, sizeof text, "%+.3g", scale * d.mean);
+    }
+    table_shown(table, scale * d.mean, text);
+}
+
 void sample_bound_columns(struct table *table, bool has_slo) {
     table_columns(table, "of bound_%|x bound mean");
     table_columns(table, has_slo ? "attain at most_%" : "");

@@ -42,6 +42,12 @@ double sample_asked(const struct sample *sample);
 void sample_ratio_cell(struct table *table, const struct sample *ours, const struct sample *base,
                        enum quantity quantity);
 
+/* "-0.75 (-1.99 to +0.49) ~": ours less the base's, seed by seed, with its interval; ~ where that
+ * has 0 in it. */
+void sample_difference_cell(struct table *table, const struct sample_units *units,
+                            const struct sample *ours, const struct sample *base,
+                            enum quantity quantity);
+
 /* What no scheduler can beat: headings, and the cells of a point. `has_slo`: the share of requests
  * on time as well. The line below says what they are. */
 void sample_bound_columns(struct table *table, bool has_slo);

@@ -34,7 +34,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_server[] = {
-    own_options, system_option, device_options, policy_options, json_options, format_option, NULL,
+    own_options,  system_option, device_options, policy_options,
+    json_options, format_option, verbose_option, NULL,
 };
 
 /* The server's own arguments under its own names, and the keys that they set. */

@@ -42,17 +42,31 @@ static const struct option sweep_price_options[] = {
 
 static const struct option seed_options[] = {
     {"over", "KEY=A,B,...",
-     "each point with each of these values too: of gpu, model or a key, such as scheduler", true},
+     "each point with each of these values too: of gpu, model, rate or a key, such as scheduler",
+     true},
+    {"against", "KEY=VALUE",
+     "whom points are compared with, such as scheduler=look-ahead: what differs in KEY alone "
+     "(default: the first system)",
+     false},
     {"seeds", "N", "run every point with the seeds 1 to N (default: 1)", false},
     {"bound", NULL, "compare each with what no scheduler could beat (`unmask bound`); sim only",
      false},
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_sweep[] = {
-    sweep_price_options, seed_options,      backend_options,      clock_options,
-    text_options,        objective_options, sweep_record_options, shard_options,
-    job_options,         json_options,      format_option,        NULL};
+static const struct option *const options_of_sweep[] = {sweep_price_options,
+                                                        seed_options,
+                                                        backend_options,
+                                                        clock_options,
+                                                        text_options,
+                                                        objective_options,
+                                                        sweep_record_options,
+                                                        shard_options,
+                                                        job_options,
+                                                        json_options,
+                                                        format_option,
+                                                        verbose_option,
+                                                        NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {
@@ -144,6 +158,15 @@ static int read_file(const char *path, struct sweep *sweep, struct err *err) {
     return status;
 }
 
+/* The kind whose values tables head so: "rate", of the file's `rates`. */
+static enum axis_kind kind_named(const char *name) {
+    static const char *const names[] = {
+        "system",       "model",         "gpu",      "workload", "rate",
+        "input_tokens", "output_tokens", "requests", "seed",     NULL};
+    int kind = name_find(names, name);
+    return kind >= 0 ? (enum axis_kind)kind : AXIS_SET;
+}
+
 /* Axes of the command line are as those of the file, and paths in them begin where the program
  * does. */
 static int read_over(const char *text, struct sweep *sweep, struct err *err) {
@@ -163,12 +186,8 @@ static int read_over(const char *text, struct sweep *sweep, struct err *err) {
         return status;
     }
     struct axis *axis = &sweep->axes[sweep->n_axes++];
-    *axis = (struct axis){.kind = strcmp(over.key, "gpu") == 0     ? AXIS_GPU
-                                  : strcmp(over.key, "model") == 0 ? AXIS_MODEL
-                                                                   : AXIS_SET,
-                          .place = "--over",
-                          .values = over.values,
-                          .n = over.n};
+    *axis = (struct axis){
+        .kind = kind_named(over.key), .place = "--over", .values = over.values, .n = over.n};
     snprintf(axis->name, sizeof axis->name, "%s", over.key);
     return 0;
 }
@@ -181,6 +200,26 @@ static int read_overs(const struct options *options, struct sweep *sweep, struct
         status = read_over(texts[i], sweep, err);
     }
     return status;
+}
+
+static int read_against(const char *text, struct sweep *sweep, struct err *err) {
+    int status = against_read(text, &sweep->against, err);
+    if (status != 0 || text == NULL) {
+        return status;
+    }
+    const char *keys[SWEEP_MOST_AXES];
+    size_t n = 0;
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        keys[n] = sweep->axes[a].name;
+        n += sweep->axes[a].n > 1;
+    }
+    size_t a = sweep_axis(sweep, sweep->against.key);
+    if (a == sweep->n_axes) {
+        return against_bad_key(&sweep->against, keys, n, err);
+    }
+    sweep->against_axis = a;
+    return against_find(&sweep->against, sweep->axes[a].values[0], OVER_VALUE_CHARS,
+                        sweep->axes[a].n, &sweep->against_at, err);
 }
 
 static int read_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
@@ -197,7 +236,7 @@ static int read_sweep(const struct options *options, struct sweep *sweep, struct
     if (status == 0) {
         qsort(sweep->axes, sweep->n_axes, sizeof *sweep->axes, by_kind);
     }
-    return status;
+    return status != 0 ? status : read_against(options_text(options, "against"), sweep, err);
 }
 
 static int read_whole(const struct axis *axis, const char *value, uint64_t least, uint64_t most,
@@ -469,7 +508,10 @@ const struct command command_sweep = {
         "a database of its own, for job arrays; `unmask merge` puts them together.\n"
         "\n"
         "Systems meet the same arrivals, lengths and draws of a seed: with --seeds their ratios\n"
-        "to the file's first system are paired, and ~ marks those that cannot be told from 1.",
+        "to the file's first system are paired, and ~ marks those that cannot be told from 1.\n"
+        "--against scheduler=look-ahead compares each point with the one that differs from it in\n"
+        "the scheduler alone, at every rate, and prints their differences, paired by seed. Keys\n"
+        "are called here as in --over and in `plot`: system, rate, scheduler, cache.retention.",
     .options = options_of_sweep,
     .max_words = 1,
     .takes_ranks = true,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
 #include "experiments/run/prices.h"
@@ -49,27 +50,50 @@ static bool has_axis(const struct sweep *sweep, enum axis_kind kind) {
     return false;
 }
 
-/* The point that differs from this one in the system alone, which is the first; the point itself
- * where systems do not vary. */
+size_t sweep_axis(const struct sweep *sweep, const char *key) {
+    size_t a = 0;
+    while (a < sweep->n_axes && strcmp(sweep->axes[a].name, key) != 0) {
+        a++;
+    }
+    return a;
+}
+
+static bool is_against(const struct sweep *sweep) {
+    return sweep->against.key[0] != '\0';
+}
+
+/* The axis along which points are compared: that of --against, or the systems. */
+static size_t axis_compared(const struct sweep *sweep) {
+    return is_against(sweep) ? sweep->against_axis : sweep_axis(sweep, "system");
+}
+
+/* The point that differs from this one in nothing else, and has the value of --against or the first
+ * system; the point itself where nothing is compared. */
 static size_t base_of(const struct sweep *sweep, size_t point) {
-    size_t stride = 1;
+    size_t stride = 1, compared = axis_compared(sweep);
     for (size_t i = sweep->n_axes; i-- > 0;) {
         size_t at = point / stride % sweep->axes[i].n;
-        if (sweep->axes[i].kind == AXIS_SYSTEM) {
-            return point - at * stride;
+        if (i == compared) {
+            return point - at * stride + (is_against(sweep) ? sweep->against_at * stride : 0);
         }
         stride *= sweep->axes[i].n;
     }
     return point;
 }
 
-static bool compares_systems(const struct sweep *sweep) {
-    for (size_t a = 0; a < sweep->n_axes; a++) {
-        if (sweep->axes[a].kind == AXIS_SYSTEM && sweep->axes[a].n > 1) {
-            return true;
-        }
+static bool compares(const struct sweep *sweep) {
+    size_t axis = axis_compared(sweep);
+    return axis < sweep->n_axes && sweep->axes[axis].n > 1;
+}
+
+/* "the first system", or whom --against names. */
+static const char *base_name(const struct sweep *sweep, char text[AGAINST_NAME_CHARS]) {
+    if (!is_against(sweep)) {
+        snprintf(text, AGAINST_NAME_CHARS, "the first system");
+        return text;
     }
-    return false;
+    return against_name(&sweep->against, sweep->axes[sweep->against_axis].names[sweep->against_at],
+                        text);
 }
 
 /* "h800 llada2-mini": the point's values. */
@@ -119,18 +143,20 @@ static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
     const struct sample *ours = &sweep->samples[point],
                         *base = &sweep->samples[base_of(sweep, point)];
     struct warnings warnings = sample_warnings(ours);
+    char name[AGAINST_NAME_CHARS];
     const json_t *any = sample_any(ours);
     if (sweep->n_seeds == 1 && sweep->n_points > 1 && !has_axis(sweep, AXIS_SEED) &&
         json_is_true(json_object_get(any, "is_drawn"))) {
         sample_warn_of_one_seed(&warnings);
     }
     if (ours != base) {
-        sample_warn_of_ties(ours, base, "", "the first system", &warnings);
+        sample_warn_of_ties(ours, base, "", base_name(sweep, name), &warnings);
     }
     if (ours != base && any != NULL && sample_warns(base, WARNING_REJECTED) > 0) {
         warnings_add(&warnings, WARNING_REJECTED, cmd_number(sample_any(base), "rejected", NULL),
-                     "ratios are to the first system, which rejected requests: they may compare "
-                     "different requests");
+                     "ratios are to %s, which rejected requests: they may compare different "
+                     "requests",
+                     base_name(sweep, name));
     }
     const struct warnings *more = &sweep->of_prices[point];
     for (unsigned i = 0; i < more->n; i++) {
@@ -165,7 +191,7 @@ static struct table *open_table(const struct sweep *sweep, const struct sample_u
                   samples_miss_rates(sweep->samples, sweep->n_points) ? "offered req/s" : "");
     table_columns(table, "tok/s");
     table_columns(table, samples_know_energy(sweep->samples, sweep->n_points) ? "J/token" : "");
-    table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");
+    table_columns(table, compares(sweep) ? "x tok/s|x mean" : "");
     for (size_t k = 0; k < N_TIMES; k++) {
         sample_heading(table, units, times[k]);
     }
@@ -206,7 +232,7 @@ static void add_row(const struct sweep *sweep, const struct sample_units *units,
     if (samples_know_energy(sweep->samples, sweep->n_points)) {
         sample_cell(table, units, sample, Q_ENERGY);
     }
-    if (compares_systems(sweep)) {
+    if (compares(sweep)) {
         sample_ratio_cell(table, sample, base, Q_THROUGHPUT);
         sample_ratio_cell(table, sample, base, Q_MEAN);
     }
@@ -234,26 +260,46 @@ static void add_row(const struct sweep *sweep, const struct sample_units *units,
     table_text(table, why != NULL ? why : caution_codes(&warnings, codes, sizeof codes));
 }
 
-/* Each warning code once: at how many points, and the first point's sentence. */
 static void print_warnings(const struct sweep *sweep, FILE *out) {
-    size_t n_of[WARNING_CODE_COUNT] = {0};
-    char first[WARNING_CODE_COUNT][WARNING_CHARS];
+    struct cautions cautions = {0};
+    char name[256];
     for (size_t p = 0; p < sweep->n_points; p++) {
         struct warnings warnings = warnings_of(sweep, p);
-        for (unsigned i = 0; i < warnings.n; i++) {
-            enum warning_code code = warnings.items[i].code;
-            bool counts = i == 0 || warnings.items[i - 1].code != code;
-            if (counts && n_of[code]++ == 0) {
-                memcpy(first[code], warnings.items[i].text, sizeof first[code]);
-            }
+        cautions_add(&cautions, point_name(sweep, p, name, sizeof name), &warnings);
+    }
+    cautions_print(&cautions, out);
+}
+
+/* Of each point less the one that it is compared with, seed by seed. */
+static void print_differences(const struct sweep *sweep, const struct sample_units *units,
+                              FILE *out) {
+    const enum quantity shown[] = {Q_THROUGHPUT, Q_MEAN, Q_P99, Q_TTFT, Q_GOODPUT};
+    const size_t n = sizeof shown / sizeof shown[0] - !sweep->has_slo;
+    char name[AGAINST_NAME_CHARS];
+    struct table *table = table_open("");
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        table_column(table, sweep->axes[a].name);
+    }
+    for (size_t k = 0; k < n; k++) {
+        sample_heading(table, units, shown[k]);
+    }
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const size_t base = base_of(sweep, p);
+        for (size_t a = 0; p != base && a < sweep->n_axes; a++) {
+            table_text(table, sweep_name(sweep, p, a));
+        }
+        for (size_t k = 0; p != base && k < n; k++) {
+            sample_difference_cell(table, units, &sweep->samples[p], &sweep->samples[base],
+                                   shown[k]);
         }
     }
-    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
-        if (n_of[code] > 0) {
-            fprintf(out, "%-13s%s: %zu of %zu points; the first: %s\n", "warning",
-                    warning_words[code], n_of[code], sweep->n_points, first[code]);
-        }
-    }
+    base_name(sweep, name);
+    fprintf(out, "\npaired differences to %s%s\n", name,
+            samples_have_intervals(sweep->samples, sweep->n_points)
+                ? ", 95 % intervals; ~: not distinguishable from it"
+                : "");
+    table_print(table, out);
+    table_close(table);
 }
 
 void sweep_print(const struct sweep *sweep, FILE *out) {
@@ -265,6 +311,9 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     }
     table_print(table, out);
     table_close(table);
+    if (is_against(sweep)) {
+        print_differences(sweep, &units, out);
+    }
     fprintf(out, "\n");
     sample_explain(sweep->samples, sweep->n_points, sweep->n_seeds, out);
     if (sweep->has_bound) {
@@ -282,12 +331,8 @@ static json_t *run_json(const struct campaign_point *run) {
 
 static void put_seeds(const struct sweep *sweep, size_t point, json_t *object) {
     const struct sample *ours = &sweep->samples[point];
-    const struct sample *base = &sweep->samples[base_of(sweep, point)];
     json_t *runs = json_array();
     json_object_set_new(object, "spread", sample_json(ours));
-    if (compares_systems(sweep)) {
-        json_object_set_new(object, "differences", sample_differences_json(ours, base));
-    }
     for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
         json_array_append_new(runs, run_json(&sweep->runs[point * sweep->n_seeds + seed]));
     }
@@ -303,12 +348,23 @@ json_t *sweep_json(const struct sweep *sweep) {
             json_object_set_new(at, sweep->axes[a].name, json_string(sweep_value(sweep, p, a)));
         }
         json_object_set_new(object, "point", at);
+        if (is_against(sweep)) {
+            json_object_set_new(
+                object, "against",
+                json_pack("{s:s}", sweep->against.key,
+                          sweep_value(sweep, base_of(sweep, p), sweep->against_axis)));
+        }
         if (sweep->n_seeds > 1) {
             put_seeds(sweep, p, object);
         } else if (run->summary != NULL) {
             json_object_set(object, "summary", run->summary);
         } else {
             json_object_set_new(object, "no_result", json_string(run->err.text));
+        }
+        if (is_against(sweep) || (sweep->n_seeds > 1 && compares(sweep))) {
+            json_object_set_new(
+                object, "differences",
+                sample_differences_json(&sweep->samples[p], &sweep->samples[base_of(sweep, p)]));
         }
         struct warnings warnings = warnings_of(sweep, p);
         json_object_set_new(object, "warnings", caution_json(&warnings));

@@ -18,7 +18,7 @@ static void text(const char *words, FILE *out) {
 
 static bool is_the_modules(const struct option *option) {
     return strcmp(option->name, "json") == 0 || strcmp(option->name, "format") == 0 ||
-           strcmp(option->name, "help") == 0;
+           strcmp(option->name, "verbose") == 0 || strcmp(option->name, "help") == 0;
 }
 
 static void write_group(const struct option *group, FILE *out) {

@@ -8,6 +8,7 @@
 #include "analysis/caution.h"
 #include "analysis/offered.h"
 #include "engine/device/device.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/run/ranks/pool.h"
 #include "sim/base/condition.h"
 #include "sim/base/input/path.h"
@@ -541,7 +542,7 @@ void asked_say_unread(const struct system *system, const char *backend) {
     const struct facts facts = {system_in_fact, &in};
     struct warnings warnings = {0};
     system_warn_of_unread(system, &facts, &warnings);
-    caution_print(&warnings, NULL, stderr);
+    caution_print(&warnings, stderr);
 }
 
 int asked_level(const struct options *options, enum store_level *level, struct err *err) {

@@ -7,6 +7,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/meter.h"
 #include "sim/model/ranks.h"
@@ -383,9 +384,9 @@ void compose_print(const struct composition *c, FILE *out) {
     }
 }
 
-void compose_print_warnings(const struct composition *c, const char *about, FILE *out) {
+void compose_print_warnings(const struct composition *c, FILE *out) {
     struct warnings warnings = caution_of(&c->summary, &c->facts);
-    caution_print(&warnings, about, out);
+    caution_print(&warnings, out);
 }
 
 /* What the user set and nothing read: each key and option says in its doc where it is read

@@ -199,8 +199,8 @@ void compose_name_device(const struct engine *engine, const struct system *syste
 /* What was run, on what, and where every number comes from: printed with a summary. */
 void compose_print(const struct composition *composition, FILE *out);
 
-/* The lines of warnings, which are the last ones; `about` as in caution_print. */
-void compose_print_warnings(const struct composition *composition, const char *about, FILE *out);
+/* What it warns of, which stands last. */
+void compose_print_warnings(const struct composition *composition, FILE *out);
 
 /* Options of the command line that do something in some runs alone. */
 

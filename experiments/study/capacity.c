@@ -69,6 +69,8 @@ static int judge(const struct objectives *objectives, const struct composition *
     out->offered_req_s = offered.rate_req_s;
     out->n_requests = s->requests;
     out->n_together = (uint64_t)s->replicas * s->max_batch;
+    out->replicas = s->replicas;
+    out->gpus = system_gpus(c->system);
     out->state = offered.state;
     out->is_alone = s->max_batch <= 1 && s->max_waiting == 0;
     for (size_t i = 0; i < objectives->n; i++) {
@@ -99,21 +101,29 @@ static double typed(double rate_per_s) {
     return strtod(text, NULL);
 }
 
-static int try_rate(const struct capacity *capacity, struct search *search, double rate_per_s,
-                    struct trial *out, struct err *err) {
+/* Whether the summary of this trial is worth keeping. */
+static bool is_best(const struct capacity *capacity, const struct search *search,
+                    const struct trial *trial) {
+    const bool is_higher =
+        trial->rate_per_s > search->met.rate_per_s &&
+        (search->missed.rate_per_s == 0 || trial->rate_per_s < search->missed.rate_per_s);
+    return search->summary == NULL || (trial->is_met && (capacity->fleet_req_s > 0 || is_higher));
+}
+
+int capacity_try(const struct capacity *capacity, struct search *search,
+                 const struct run_request *request, double bound_per_s, struct trial *out,
+                 struct err *err) {
     struct composition *c = NULL;
     struct watching watching = {0};
-    struct run_request request = search->request;
-    *out = (struct trial){.rate_per_s = typed(rate_per_s)};
-    request.options.rate_per_s = out->rate_per_s;
+    *out = (struct trial){.rate_per_s = request->options.rate_per_s};
     struct sink sink = {.state = &watching, .request = on_request, .step = on_step};
     struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .stop = capacity->stop};
-    int status = *capacity->stop ? err_world(err, "interrupted") : compose_open(&request, &c, err);
+    int status = *capacity->stop ? err_world(err, "interrupted") : compose_open(request, &c, err);
     if (status == 0 && workload_source(c->workload).completed != NULL) {
         status = err_usage(err,
                            "capacity searches a rate of arrivals, and those of %s follow from the "
                            "ends of other requests: look at `run` or `sweep` over rates",
-                           request.workload);
+                           request->workload);
     }
     if (status == 0) {
         watching.pool_bytes = c->system->budget.pool_bytes;
@@ -123,13 +133,12 @@ static int try_rate(const struct capacity *capacity, struct search *search, doub
     if (status == 0 && c->result.interrupted) {
         status = err_world(err, "interrupted");
     }
-    status = status != 0 ? status
-                         : judge(capacity->objectives, c, &watching, search->bound_per_s, out, err);
-    bool is_best =
-        search->summary == NULL ||
-        (out->is_met && out->rate_per_s > search->met.rate_per_s &&
-         (search->missed.rate_per_s == 0 || out->rate_per_s < search->missed.rate_per_s));
-    if (status == 0 && is_best) {
+    status =
+        status != 0 ? status : judge(capacity->objectives, c, &watching, bound_per_s, out, err);
+    if (status == 0 && capacity->fleet_req_s > 0 && search->n_runs == 0) {
+        status = released_of(c->system, &search->released, err);
+    }
+    if (status == 0 && is_best(capacity, search, out)) {
         json_decref(search->summary);
         search->summary = NULL;
         status = summary_json(&c->summary, &c->facts, &search->summary, err);
@@ -141,6 +150,13 @@ static int try_rate(const struct capacity *capacity, struct search *search, doub
         *out = (struct trial){0};
     }
     return status;
+}
+
+static int try_rate(const struct capacity *capacity, struct search *search, double rate_per_s,
+                    struct trial *out, struct err *err) {
+    struct run_request request = search->request;
+    request.options.rate_per_s = typed(rate_per_s);
+    return capacity_try(capacity, search, &request, search->bound_per_s, out, err);
 }
 
 /* ---- one search ---- */
@@ -281,7 +297,8 @@ static void work_on(void *state, size_t index) {
     int status = 0;
     if (finding->stage == BISECTING) {
         search->bound_per_s = find_bound(capacity, search);
-        status = search_one(capacity, search, &err);
+        status = capacity->fleet_req_s > 0 ? fleet_find(capacity, search, &err)
+                                           : search_one(capacity, search, &err);
     } else if (search->state == CAPACITY_FOUND && finding->stage == CHECKING) {
         status = search_again(capacity, search, &err);
     } else if (search->state == CAPACITY_FOUND) {

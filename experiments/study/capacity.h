@@ -21,6 +21,7 @@
 
 #include "analysis/objective.h"
 #include "experiments/run/compose.h"
+#include "experiments/study/released.h"
 
 enum { CAPACITY_CURVE = 8 };
 
@@ -40,7 +41,8 @@ struct trial {
     bool is_met;
     enum offered_state state;
     uint64_t n_requests, n_together; /* of them at most, on all replicas */
-    bool is_alone;                   /* no request ever met another */
+    uint32_t replicas, gpus;
+    bool is_alone; /* no request ever met another */
     double values[OBJECTIVES_MOST];
     double attainment;       /* NaN: nothing bounds a request */
     double attained_req_s;   /* attainment * offered */
@@ -73,19 +75,34 @@ struct search {
     size_t n_runs;
     json_t *summary; /* of the highest rate that was met, else of the last one tried */
     uint32_t gpus;
+    struct released released; /* of a fleet: how a released program is started so */
+    bool still_moves;         /* a fleet that more requests would make another one */
     struct err err;
     bool has_no_room; /* the system does not fit into the device */
 };
 
 struct capacity {
     const struct objectives *objectives;
-    double tolerance; /* 0.01: rates within 1 % */
-    bool curves;      /* try the rates around the capacity */
-    bool takes_any;   /* configurations that make no sense have no result, rather than an end */
+    double tolerance;   /* 0.01: rates within 1 % */
+    double fleet_req_s; /* 0: the highest rate is searched; else the fewest replicas that meet it */
+    bool curves;        /* try the rates around the capacity */
+    bool takes_any;     /* configurations that make no sense have no result, rather than an end */
     size_t n_configs, n_seeds;
     struct search *searches; /* [n_configs][n_seeds]; the caller's array */
     const volatile sig_atomic_t *stop;
 };
+
+enum { FLEET_MOST_REPLICAS = 1024 };
+
+/* Tries a request of a search, at the rate it names; `bound_per_s` as in a search. For
+ * capacity_find and fleet_find alone. */
+int capacity_try(const struct capacity *capacity, struct search *search,
+                 const struct run_request *request, double bound_per_s, struct trial *out,
+                 struct err *err);
+
+/* The fewest replicas whose fleet meets capacity->fleet_req_s: search->met, and search->missed with
+ * fewer. Requests are doubled until the answer no longer moves by more than the tolerance. */
+int fleet_find(const struct capacity *capacity, struct search *search, struct err *err);
 
 /* Fails as a whole when it was interrupted, over an invalid configuration (ERR_USAGE),
  * and as the first one did where none has a result. */

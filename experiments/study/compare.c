@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/run/prices.h"
+#include "experiments/run/sweep/sample.h"
 #include "experiments/study/figure.h"
 #include "sim/base/mem.h"
 #include "sim/base/warning.h"
@@ -136,10 +137,9 @@ static json_int_t count(struct tables *tables, const char *runs, const char *col
 }
 
 /* For the first run, once. */
-static void print_prices_warning(struct tables *tables, const char *runs, FILE *out) {
+static void warn_of_prices(struct tables *tables, const char *runs, struct warnings *out) {
     char query[512], ours[128], first[128];
     json_t *row;
-    struct warnings warnings = {0};
     size_t i;
     snprintf(
         query, sizeof query,
@@ -164,11 +164,10 @@ static void print_prices_warning(struct tables *tables, const char *runs, FILE *
                      json_string_value(json_object_get(at[side], "model")),
                      json_string_value(json_object_get(at[side], "gpu")));
         }
-        if (prices_warn(row, ours, base, first, &warnings)) {
+        if (prices_warn(row, ours, base, first, out)) {
             break;
         }
     }
-    caution_print(&warnings, NULL, out);
     json_decref(rows);
 }
 
@@ -177,27 +176,20 @@ void study_print_warnings(struct tables *tables, const char *runs, FILE *out) {
     if (runs == NULL) {
         return;
     }
-    long long n = (long long)count(tables, runs, "", "1");
+    struct warnings of_all = {0};
+    struct cautions cautions = {.n = (size_t)count(tables, runs, "", "1")};
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
         snprintf(condition, sizeof condition, "instr(warnings, '\"code\":\"%s\"') > 0",
                  warning_words[code]);
-        long long n_warned = (long long)count(tables, runs, "warnings", condition);
-        if (n_warned > 0) {
-            fprintf(out, "%-13s%s: %lld of %lld runs\n", "warning", warning_words[code], n_warned,
-                    n);
-        }
+        cautions_count(&cautions, (enum warning_code)code,
+                       (size_t)count(tables, runs, "warnings", condition));
     }
-    print_prices_warning(tables, runs, out);
-    long long n_none = (long long)count(tables, runs, "no_result", "no_result <> ''");
-    if (n_none > 0) {
-        fprintf(out, "%-13sno result: %lld of %lld runs do not fit their GPU\n", "warning", n_none,
-                n);
-    }
+    cautions.n_none = (size_t)count(tables, runs, "no_result", "no_result <> ''");
+    warn_of_prices(tables, runs, &of_all);
     if (count(tables, runs, "is_drawn,seed_n", "is_drawn AND seed_n > 0") == 0 &&
         count(tables, runs, "is_drawn", "is_drawn") > 0) {
-        fprintf(out,
-                "%-13s%s: one seed does not tell how far a number would move with another "
-                "one (--seeds N)\n",
-                "warning", warning_words[WARNING_FEW_SEEDS]);
+        sample_warn_of_one_seed(&of_all);
     }
+    cautions_of_all(&cautions, &of_all);
+    cautions_print(&cautions, out);
 }

@@ -9,6 +9,7 @@
 #include "analysis/plot/run_fields.h"
 #include "analysis/spread.h"
 #include "experiments/study/figure.h"
+#include "experiments/study/plot_pairs.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 
@@ -17,6 +18,10 @@
 /* Whether every run has a value of its own in the column: the seed, or its number. */
 static bool plot_is_single(const char *column) {
     return strcmp(column, "seed") == 0 || strcmp(column, "run") == 0;
+}
+
+static bool is_against(const struct plot_request *request) {
+    return request->against.key[0] != '\0';
 }
 
 /* ---- which runs ---- */
@@ -49,9 +54,14 @@ static int plot_choose(const struct plot_request *request, struct tables *tables
     char *query = NULL;
     size_t size;
     bool each = names_seed(&request->x) || names_seed(&request->by) || names_seed(&request->facets);
-    FILE *out = mem_stream(&query, &size);
-    fprintf(out, sample_sql, request->where != NULL ? request->where : "1");
+    char *condition = NULL;
+    FILE *out = mem_stream(&condition, &size);
+    plot_write_condition(out, request->where != NULL ? request->where : "1");
     mem_stream_close(out);
+    out = mem_stream(&query, &size);
+    fprintf(out, sample_sql, condition);
+    mem_stream_close(out);
+    free(condition);
     int status = tables_keep(tables, "sample", query, "--where", err);
     free(query);
     if (status != 0) {
@@ -76,16 +86,6 @@ static int plot_choose(const struct plot_request *request, struct tables *tables
 
 /* ---- notes on samples ---- */
 
-/* The column `text` of the first row that a query answers, "" where there is none; to be freed.
- * Its failure is told by tables_failed. */
-static char *plot_ask_text(struct tables *tables, const char *query) {
-    json_t *rows = tables_own(tables, query);
-    const char *text = json_string_value(json_object_get(json_array_get(rows, 0), "text"));
-    char *copy = mem_text(text != NULL ? text : "");
-    json_decref(rows);
-    return copy;
-}
-
 /* Whether runs of the table `shown` were offered another rate than they were asked for. */
 static bool plot_misses_rates(struct tables *tables) {
     char query[256];
@@ -93,13 +93,13 @@ static bool plot_misses_rates(struct tables *tables) {
              "SELECT 'yes' AS text FROM shown WHERE rate > 0 GROUP BY setup HAVING "
              "abs(mean(offered_rate_req_s) - min(rate)) > %g * min(rate) LIMIT 1",
              RATE_TOLERANCE);
-    char *text = plot_ask_text(tables, query);
+    char *text = tables_text(tables, query);
     bool misses = text[0] != '\0';
     free(text);
     return misses;
 }
 
-static bool has(const struct plot_list *list, const char *column) {
+bool plot_list_has(const struct plot_list *list, const char *column) {
     for (size_t i = 0; i < list->n; i++) {
         if (strcmp(list->column[i], column) == 0) {
             return true;
@@ -110,7 +110,7 @@ static bool has(const struct plot_list *list, const char *column) {
 
 /* Adds what a query answers, where it answers. */
 static void add_answer(FILE *out, struct tables *tables, const char *query) {
-    char *text = plot_ask_text(tables, query);
+    char *text = tables_text(tables, query);
     if (text[0] != '\0') {
         fprintf(out, "%s%s", ftell(out) > 0 ? "; " : "", text);
     }
@@ -119,10 +119,16 @@ static void add_answer(FILE *out, struct tables *tables, const char *query) {
 
 static void add_spread(FILE *out, const struct plot_request *request, struct tables *tables) {
     char note[SPREAD_NOTE_CHARS];
-    char *most = plot_ask_text(tables, "SELECT max(n) || '' AS text FROM (SELECT count(DISTINCT "
-                                       "seed) AS n FROM shown GROUP BY setup)");
+    char *most = tables_text(tables, "SELECT max(n) || '' AS text FROM (SELECT count(DISTINCT "
+                                     "seed) AS n FROM shown GROUP BY setup)");
     size_t n = (size_t)atoi(most);
     free(most);
+    if (is_against(request)) {
+        char name[AGAINST_NAME_CHARS];
+        fprintf(out, "%sdifferences to %s, paired by seed%s", ftell(out) > 0 ? "; " : "",
+                against_name(&request->against, request->against.value, name),
+                n > 1 ? ": not distinguishable where the interval holds 0" : "");
+    }
     if (request->kind == PLOT_FIELDS && n > 1) {
         add_answer(out, tables,
                    "SELECT 'not every point has as many seeds' AS text FROM (SELECT min(n) AS "
@@ -136,8 +142,8 @@ static void add_spread(FILE *out, const struct plot_request *request, struct tab
 }
 
 static void add_rates(FILE *out, const struct plot_request *request, struct tables *tables) {
-    bool is_x = request->kind == PLOT_FIELDS && has(&request->x, "rate");
-    if ((is_x || has(&request->by, "rate") || has(&request->facets, "rate")) &&
+    bool is_x = request->kind == PLOT_FIELDS && plot_list_has(&request->x, "rate");
+    if ((is_x || plot_list_has(&request->by, "rate") || plot_list_has(&request->facets, "rate")) &&
         plot_misses_rates(tables)) {
         if (!is_x) {
             fprintf(out, "%srates are those asked for", ftell(out) > 0 ? "; " : "");
@@ -201,6 +207,7 @@ int plot_list_read(const char *text, const char *option, struct plot_list *out, 
         }
         char name[FIELD_CHARS], column[FIELD_CHARS];
         snprintf(name, sizeof name, "%.*s", (int)length, word);
+        snprintf(out->name[out->n], sizeof out->name[0], "%.*s", (int)length, word);
         snprintf(out->column[out->n++], sizeof out->column[0], "%s", field_column(name, column));
     }
     return 0;
@@ -238,8 +245,8 @@ static bool sql_names(const char *sql, const char *column) {
 }
 
 static bool names_group(const struct plot_request *request, const char *field) {
-    return has(&request->by, field) || has(&request->facets, field) ||
-           (request->kind == PLOT_FIELDS && has(&request->x, field)) ||
+    return plot_list_has(&request->by, field) || plot_list_has(&request->facets, field) ||
+           (request->kind == PLOT_FIELDS && plot_list_has(&request->x, field)) ||
            sql_names(request->where, field);
 }
 
@@ -251,8 +258,8 @@ static enum grouping told_by(const struct plot_request *request) {
             return (enum grouping)by;
         }
     }
-    return request->kind == PLOT_FIELDS &&
-                   (has(&request->y, "service_share") || has(&request->y, "service_tokens"))
+    return request->kind == PLOT_FIELDS && (plot_list_has(&request->y, "service_share") ||
+                                            plot_list_has(&request->y, "service_tokens"))
                ? BY_TENANT
                : GROUPING_COUNT;
 }
@@ -437,6 +444,11 @@ static int check_fields(const struct plot_request *request, struct tables *table
     }
     int status = check_list(&request->by, run, "a run", err);
     status = status != 0 ? status : check_list(&request->facets, run, "a run", err);
+    if (status == 0 && is_against(request)) {
+        struct plot_list key;
+        status = plot_list_read(request->against.key, "--against", &key, err);
+        status = status != 0 ? status : check_list(&key, run, "a run", err);
+    }
     if (request->kind == PLOT_FIELDS) {
         status = status != 0 ? status : check_list(&request->x, run, "a run", err);
         status = status != 0 ? status : check_list(&request->y, run, "a run", err);
@@ -481,7 +493,8 @@ static void write_words(FILE *out, const struct plot_list *list) {
                 strcmp(column, "inputs") == 0  ? "'inputs ' || "
                 : strcmp(column, "build") == 0 ? "'build ' || "
                                                : "",
-                column, field_spelled(column, name), column);
+                column, field_find(column) != NULL ? field_spelled(column, name) : list->name[i],
+                column);
     }
     fputs(list->n == 0 ? "''" : "", out);
 }
@@ -526,33 +539,45 @@ static void write_place(FILE *out, const char *column) {
             column, column, column, column, scale_of(column) > 1 ? " / 1073741824.0" : "");
 }
 
-/* The ends of a mean's interval; shares are of as many requests as were counted. */
-static void write_interval(FILE *out, const char *column) {
+/* The ends of a mean's interval; shares are of as many requests as were counted, those of pairs go
+ * by their spread. */
+static void write_interval(FILE *out, const char *field, const char *column, bool is_pair) {
     static const char *const ends[] = {"low", "high"};
-    bool is_share = strcmp(field_unit(column), "share") == 0;
-    const char *of = strcmp(column, "attainment") == 0 ? "requests" : "NULL";
+    const bool is_share = strcmp(field_unit(field), "share") == 0;
+    const char *of = !is_share || is_pair               ? ""
+                     : strcmp(field, "attainment") == 0 ? ", requests"
+                                                        : ", NULL";
     for (size_t i = 0; i < 2; i++) {
-        fprintf(out, "%s%s%s(\"%s\"%s%s) / %.1f AS %s", i > 0 ? ", " : "", is_share ? "share_" : "",
-                ends[i], column, is_share ? ", " : "", is_share ? of : "", scale_of(column),
-                ends[i]);
+        fprintf(out, "%s%s%s(\"%s\"%s) / %.1f AS %s", i > 0 ? ", " : "",
+                !is_share ? ""
+                : is_pair ? "share_difference_"
+                          : "share_",
+                ends[i], column, of, scale_of(field), ends[i]);
     }
 }
 
-static void write_fields(FILE *out, const struct plot_request *request, const char *column) {
+static void write_fields(FILE *out, const struct plot_request *request, const char *field) {
     const char *x = request->x.column[0];
     const char *style = request->look != NULL ? request->look : "";
+    const bool is_pair = is_against(request);
+    char column[FIELD_CHARS];
+    if (is_pair) {
+        snprintf(column, sizeof column, "difference_%zu", place_of(request, field));
+    } else {
+        snprintf(column, sizeof column, "%s", field);
+    }
     fputs("SELECT panel, series, x, y, low, high, style, setup, place, field FROM (SELECT ", out);
-    write_panel(out, request, column);
+    write_panel(out, request, field);
     fputs(", of_series AS series, ", out);
     write_place(out, x);
-    fprintf(out, " AS x, mean(\"%s\") / %.1f AS y, ", column, scale_of(column));
-    write_interval(out, column);
-    fprintf(
-        out,
-        ", '%s' AS style, setup, min(place) AS place, %zu AS field FROM shown GROUP BY of_panel, "
-        "of_series, setup%s%s%s) WHERE x IS NOT NULL AND y IS NOT NULL",
-        strcmp(style, "lines") == 0 ? "both" : style, place_of(request, column),
-        plot_is_single(x) ? ", \"" : "", plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
+    fprintf(out, " AS x, mean(\"%s\") / %.1f AS y, ", column, scale_of(field));
+    write_interval(out, field, column, is_pair);
+    fprintf(out,
+            ", '%s' AS style, setup, min(place) AS place, %zu AS field FROM %s GROUP BY of_panel, "
+            "of_series, setup%s%s%s) WHERE x IS NOT NULL AND y IS NOT NULL",
+            strcmp(style, "lines") == 0 ? "both" : style, place_of(request, field),
+            is_pair ? "paired" : "shown", plot_is_single(x) ? ", \"" : "",
+            plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
 }
 
 /* A run of several groups stands in `shown` once for each. */
@@ -645,8 +670,7 @@ static void find_difference(const char *a, const char *b, char *out, size_t size
 }
 
 static int check_any(const struct plot_request *request, struct tables *tables, struct err *err) {
-    char *any =
-        plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
+    char *any = tables_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
     if (tables_failed(tables, err) == 0 && any[0] == '\0') {
         err_usage(err, request->kind == PLOT_OVER_TIME
                            ? "no run has steps on record (`run --db FILE --levels steps`)"
@@ -723,15 +747,24 @@ static void put_labels(const struct plot_request *request, struct tables *tables
         bool is_offered = strcmp(x, "rate") == 0 && plot_misses_rates(tables);
         put(config, "x_label", axis_label(is_offered ? "offered_rate_req_s" : x, label));
         if (request->y.n == 1) {
-            put(config, "y_label", axis_label(request->y.column[0], label));
+            char of_y[2 * FIELD_CHARS];
+            snprintf(of_y, sizeof of_y, "%s%s", is_against(request) ? "difference of " : "",
+                     axis_label(request->y.column[0], label));
+            put(config, "y_label", of_y);
         }
-        snprintf(title + used, sizeof title - used, " over %s", field_title(x, label));
+        used +=
+            (size_t)snprintf(title + used, sizeof title - used, " over %s", field_title(x, label));
+        if (is_against(request) && used < sizeof title) {
+            char name[AGAINST_NAME_CHARS];
+            snprintf(title + used, sizeof title - used, ", compared with %s",
+                     against_name(&request->against, request->against.value, name));
+        }
     }
     put(config, "title", request->title != NULL ? request->title : title);
 }
 
 static bool is_over_words(struct tables *tables) {
-    char *text = plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE typeof(x) = 'text'");
+    char *text = tables_text(tables, "SELECT 'yes' AS text FROM points WHERE typeof(x) = 'text'");
     bool is = text[0] != '\0';
     free(text);
     return is;
@@ -739,7 +772,7 @@ static bool is_over_words(struct tables *tables) {
 
 /* How many panels stand side by side. */
 static void put_columns(struct tables *tables, struct config *config) {
-    char *text = plot_ask_text(
+    char *text = tables_text(
         tables, "SELECT CASE WHEN n < 4 THEN n WHEN n = 4 THEN 2 ELSE 3 END || '' AS text "
                 "FROM (SELECT count(DISTINCT panel) AS n FROM points)");
     put(config, "columns", text);
@@ -769,12 +802,15 @@ static void put_figure(const struct plot_request *request, struct tables *tables
 static const char told_sql[] =
     "SELECT *, max(rejected) AS most_rejected FROM shown GROUP BY file, run ORDER BY place";
 
-int plot_ask(const struct plot_request *request, struct tables *tables, struct study *out,
+int plot_ask(struct plot_request *request, struct tables *tables, struct study *out,
              struct err *err) {
     *out = (struct study){.name = "plot", .n_configs = 1};
     out->configs[0].path = mem_text("plot");
     int status = check_fields(request, tables, err);
     status = status != 0 ? status : keep(tables, "shown", write_runs, request, err);
+    if (status == 0 && is_against(request)) {
+        status = plot_pair(request, tables, err);
+    }
     status = status != 0 ? status : tables_keep(tables, "told", told_sql, "plot", err);
     status = status != 0 ? status : keep(tables, "points", write_points, request, err);
     status = status != 0 ? status : check_any(request, tables, err);

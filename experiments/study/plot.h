@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "experiments/run/sweep/over.h"
 #include "experiments/study/study.h"
 
 enum { PLOT_MOST_FILES = 16, PLOT_MOST_FIELDS = 8 };
@@ -23,6 +24,7 @@ enum plot_kind {
 
 struct plot_list {
     char column[PLOT_MOST_FIELDS][128];
+    char name[PLOT_MOST_FIELDS][128]; /* as they were typed */
     size_t n;
 };
 
@@ -32,21 +34,24 @@ struct plot_request {
     enum plot_kind kind;
     struct plot_list x, y; /* x has one field, of the first two kinds */
     struct plot_list by, facets;
-    const char *where; /* a condition in SQL over the columns of runs, or NULL */
-    const char *look;  /* lines, points, steps or bars; NULL: lines, and bars over words */
-    const char *title; /* NULL: made of the fields */
+    const char *where;      /* a condition in SQL over the fields of runs, or NULL */
+    struct against against; /* y less that of whom it names, paired by seed; not given: y itself */
+    const char *look;       /* lines, points, steps or bars; NULL: lines, and bars over words */
+    const char *title;      /* NULL: made of the fields */
     bool log_x, log_y;
 };
 
 /* "a, b" as a list. */
+bool plot_list_has(const struct plot_list *list, const char *column);
 int plot_list_read(const char *text, const char *option, struct plot_list *out, struct err *err);
 
 /* Fill `tables`: the runs for which the condition holds are the table `chosen`. */
 int plot_fill(const struct plot_request *request, struct tables *tables, struct err *err);
 
 /* Compose the study, whose answer is then the table `drawn`. study_close in any case. ERR_USAGE
- * where a field is unknown, or runs would share a place that differ in more than the seed. */
-int plot_ask(const struct plot_request *request, struct tables *tables, struct study *out,
+ * where a field is unknown, none is so as --against says, or runs would share a place that differ
+ * in more than the seed. */
+int plot_ask(struct plot_request *request, struct tables *tables, struct study *out,
              struct err *err);
 
 #endif

@@ -226,7 +226,7 @@ void server_print(const struct server *server, FILE *out) {
         fprintf(out, "calibrated   %s = %.6g (fitted to %s)\n", constant->name, constant->value,
                 constant->fitted_to);
     }
-    compose_print_warnings(run, NULL, out);
+    compose_print_warnings(run, out);
 }
 
 /* Measured and simulated numbers by quantity, and what was run. */

@@ -91,6 +91,24 @@ static double share_high_of(double *values, size_t n, double n_of) {
     return spread_of_shares(values, n, n_of).high;
 }
 
+/* Of values that are differences of shares. */
+static struct spread spread_of_pairs(const double *values, size_t n) {
+    double *none = mem_zeroed(n, sizeof *none);
+    struct spread spread = spread_of_share_differences(values, none, n);
+    free(none);
+    return spread.low == spread.high ? spread_of(values, 1) : spread;
+}
+
+static double pairs_low_of(double *values, size_t n, double n_of) {
+    (void)n_of;
+    return spread_of_pairs(values, n).low;
+}
+
+static double pairs_high_of(double *values, size_t n, double n_of) {
+    (void)n_of;
+    return spread_of_pairs(values, n).high;
+}
+
 static const struct aggregate {
     const char *name;
     int n_arguments;
@@ -101,7 +119,9 @@ static const struct aggregate {
                   {"low", 1, low_of},
                   {"high", 1, high_of},
                   {"share_low", 2, share_low_of},
-                  {"share_high", 2, share_high_of}};
+                  {"share_high", 2, share_high_of},
+                  {"share_difference_low", 1, pairs_low_of},
+                  {"share_difference_high", 1, pairs_high_of}};
 
 /* A result that is NaN is NULL to SQLite. */
 static void answer(sqlite3_context *context) {
@@ -446,4 +466,12 @@ int tables_keep(struct tables *tables, const char *name, const char *query, cons
     }
     sqlite3_free(sql);
     return (int)err->kind;
+}
+
+char *tables_text(struct tables *tables, const char *query) {
+    json_t *rows = tables_own(tables, query);
+    const char *text = json_string_value(json_object_get(json_array_get(rows, 0), "text"));
+    char *copy = mem_text(text != NULL ? text : "");
+    json_decref(rows);
+    return copy;
 }

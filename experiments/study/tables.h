@@ -37,6 +37,10 @@ int tables_select(struct tables *tables, const char *query, const char *place, j
  * mistake or a full disk: the first that does answers no row and is what tables_failed says, which
  * whoever asks calls before what it found is used or printed. */
 json_t *tables_own(struct tables *tables, const char *query);
+
+/* The column `text` of the first row that a query answers, "" where there is none; to be freed.
+ * Its failure is told by tables_failed. */
+char *tables_text(struct tables *tables, const char *query);
 int tables_failed(const struct tables *tables, struct err *err);
 
 /* Whether there is a table (NULL: there is none) and it has all of these columns, "a,b". */

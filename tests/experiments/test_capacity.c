@@ -241,7 +241,7 @@ TEST(requests_too_few_for_the_replicas_are_told) {
     for (size_t i = 0; i < 2; i++) {
         struct output output =
             CLI("capacity", "--set", "replicas=16", "--set", "max_requests=16", "--requests",
-                requests[i], "--slo", "p95 latency<60s", "--no-curve");
+                requests[i], "--slo", "p95 latency<60s", "--no-curve", "--verbose");
         bool is_few = i == 0;
         ck_assert_int_eq(output.status, 0);
         ck_assert_int_eq(strstr(output.out, "few-requests") != NULL, is_few);
@@ -342,8 +342,6 @@ TEST(files_and_table_have_every_configuration) {
 
 TEST(what_makes_no_sense_is_refused) {
     REFUSES(2, "--slo is missing", "capacity");
-    REFUSES(2, "--rate: capacity searches for the rate", "capacity", "--rate", "1", "--slo",
-            "p99 latency<8s");
     REFUSES(2, "no system is called 'nope*'", "capacity", "--systems", "nope*", "--slo",
             "p99 latency<8s");
     REFUSES(2, "there is no paper 'nope'", "capacity", "--systems", "paper:nope", "--slo",
@@ -386,6 +384,82 @@ TEST(an_attainment_of_all_requests_has_an_interval_of_their_number) {
                         "p99 latency<60s", "--seeds", "3", "--no-curve");
     ck_assert_msg(strstr(text, "100.0 (98.7 to 100)") != NULL, "%s", text);
     free(text);
+}
+
+/* ---- fleets ---- */
+
+#define FLEET                                                                                      \
+    "capacity", "--rate", "3", "--slo", "p95 ttft<2s", "--requests", "400", "--output-tokens", "128"
+
+/* The fleet is met at its size by a run of its own, and one replica fewer misses. */
+TEST(the_fewest_replicas_meet_the_rate_and_one_fewer_misses) {
+    json_t *json =
+        json_parsed(PRINTS(FLEET, "--system", "dllm-serve", "--price", "l40s=0.5", "--json"));
+    const json_t *config = config_at(json, 0), *seed = seed_at(json, 0, 0);
+    const double replicas = number(config, "replicas");
+    ck_assert(replicas > 1 && number(config, "gpus") == replicas);
+    ck_assert_double_eq_tol(number(config, "cost"), 0.5 * replicas, 1e-9);
+    ck_assert_double_eq_tol(number(config, "dollars_per_1000_requests"),
+                            0.5 * replicas / 3600 / 3 * 1000, 1e-9);
+    ck_assert_double_ge(number(seed, "requests"), 400);
+    for (int fewer = 0; fewer < 2; fewer++) {
+        char count[16], requests[16];
+        snprintf(count, sizeof count, "%.0f", replicas - fewer);
+        snprintf(requests, sizeof requests, "%.0f", number(seed, "requests"));
+        json_t *run =
+            json_parsed(PRINTS("run", "--rate", "3", "--system", "dllm-serve", "--output-tokens",
+                               "128", "--replicas", count, "--requests", requests, "--json"));
+        const double p95 = number(json_object_get(run, "ttft_s"), "p95");
+        const json_t *trial = json_object_get(seed, fewer ? "first_missed" : "at_capacity");
+        ck_assert_double_eq_tol(number(json_object_get(trial, "values"), "p95 ttft"), p95, 1e-6);
+        ck_assert((p95 < 2) == !fewer);
+        json_decref(run);
+    }
+    /* Beside the design stands what was published, which takes more. */
+    const json_t *released = json_object_get(config, "released");
+    ck_assert_str_eq(json_string_value(json_object_get(config, "is")), "design");
+    ck_assert_str_eq(json_string_value(json_object_get(released, "nearest")),
+                     "dllm-serve-published");
+    ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 1), "system")),
+                     "dllm-serve-published");
+    ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 1), "is")), "published");
+    ck_assert(number(config_at(json, 1), "replicas") > replicas);
+    ck_assert(json_is_true(json_object_get(config, "cheapest")) &&
+              json_is_false(json_object_get(config_at(json, 1), "cheapest")));
+    json_decref(json);
+}
+
+TEST(released_programs_are_started_with_arguments_of_their_fleet) {
+#define SERVER "--system", "vllm-ar", "--gpu", "h100", "--roofline", "--set", "max_requests=64"
+    char *text = PRINTS(FLEET, SERVER, "--over", "tensor_parallel=1,2", "--seeds", "2");
+    ASSERT_SAYS(text, "vLLM 0.19.0, each of ");
+    ASSERT_SAYS(text, "--tensor-parallel-size 2 --max-num-seqs 64 --max-num-batched-tokens 2048 "
+                      "--gpu-memory-utilization 0.9 --enable-prefix-caching\n");
+    ASSERT_SAYS(text, "GPUs by seed");
+    free(text);
+    text = PRINTS(FLEET, SERVER, "--set", "prefix_caching=off");
+    ASSERT_SAYS(text, " --no-enable-prefix-caching\n");
+    ck_assert_ptr_null(strstr(text, "{"));
+    free(text);
+    text = PRINTS(FLEET, "--system", "sdar", "--roofline");
+    ASSERT_SAYS(text, "sdar: no released program is configured so; the nearest that is published: "
+                      "lmdeploy-published");
+    ASSERT_SAYS(text, "--dllm-block-length 32 --dllm-unmasking-strategy low_confidence_dynamic "
+                      "--dllm-confidence-threshold 0.9\n");
+    free(text);
+}
+
+TEST(a_fleet_that_cannot_be_is_refused) {
+    REFUSES(1, "no number of replicas meets p95 ttft<1ms", "capacity", "--rate", "1", "--slo",
+            "p95 ttft<1ms", "--system", "sdar", "--requests", "100", "--roofline");
+    REFUSES(1, "and 1024 are the most", "capacity", "--rate", "90000", "--slo", "p95 ttft<1s",
+            "--system", "sdar", "--requests", "100", "--roofline");
+    REFUSES(2, "the price of 'h100' is missing", FLEET, "--over", "gpu=l40s,h100", "--price",
+            "l40s=1");
+    REFUSES(2, "replicas are what capacity --rate finds", FLEET, "--over", "replicas=1,2");
+    REFUSES(2, "replicas are what capacity --rate finds", FLEET, "--replicas", "2");
+    REFUSES(2, "not the fleets of --rate", FLEET, "--out", "nowhere");
+    REFUSES(2, "'0' is not a number above 0", "capacity", "--rate", "0", "--slo", "p95 ttft<1s");
 }
 
 SUITE("capacity")

@@ -181,16 +181,18 @@ TEST(systems_of_ones_own_are_added_to_the_shipped) {
                                                 "[lmdeploy]\nscheduler = nonsense\n"
                                                 "[round]\nbase = trip\n[trip]\nbase = round\n");
     static const char hides[] = "the user's system, not the shipped one";
-    char *text = PRINTS("run", "--systems-file", path, "--system", "mine", "--requests", "9");
+    char *text =
+        PRINTS("run", "--systems-file", path, "--system", "mine", "--requests", "9", "--verbose");
     ck_assert_msg(strstr(text, "mine, llada-8b on l40s") != NULL, "%s", text);
     ck_assert_ptr_nonnull(strstr(text, "at most 3"));
     ck_assert_ptr_null(strstr(text, hides));
     free(text);
     /* A base of its own name is the shipped one, whose own base is not [lmdeploy] of this file. */
-    text = PRINTS("run", "--systems", path, "--system", "focus", "--requests", "9");
+    text = PRINTS("run", "--systems", path, "--system", "focus", "--requests", "9", "--verbose");
     ck_assert_msg(strstr(text, hides) != NULL, "%s", text);
     free(text);
-    text = PRINTS("run", "--systems-file", path, "--system", "dllm-serve", "--requests", "9");
+    text = PRINTS("run", "--systems-file", path, "--system", "dllm-serve", "--requests", "9",
+                  "--verbose");
     ck_assert_ptr_null(strstr(text, hides));
     free(text);
     struct output output = CLI("run", "--systems-file", path, "--system", "round");
@@ -229,7 +231,7 @@ TEST(files_of_ones_own_are_taken_by_path) {
     ck_assert_int_eq(output.status, 0);
     ck_assert_msg(strstr(output.out, "sdar, mine on card") != NULL, "%s", output.out);
     output_free(&output);
-    output = CLI("run", "--requests", "3", "--set", "model.layers=16");
+    output = CLI("run", "--requests", "3", "--set", "model.layers=16", "--verbose");
     ck_assert_int_eq(output.status, 0);
     ck_assert_ptr_nonnull(strstr(output.out, "model.layers of llada-8b is set to 16"));
     output_free(&output);

@@ -234,7 +234,7 @@ TEST(a_run_says_where_experts_are_priced_by_chance) {
                  {"llada-8b", "expert_router=random", false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *text = PRINTS("run", "--gpu", "h200", "--model", cases[i].model, "--requests", "2",
-                            "--set", cases[i].setting);
+                            "--set", cases[i].setting, "--verbose");
         ck_assert_msg((strstr(text, code) != NULL) == cases[i].warns, "%s %s", cases[i].model,
                       cases[i].setting);
         free(text);
@@ -387,18 +387,19 @@ static size_t times(const char *text, const char *words) {
 TEST(prices_of_several_sources_are_warned_of_once_with_their_difference) {
     static const char *const over[] = {"gpu=h100,h800,h200", "tensor_parallel=1,2", "replicas=1,2"};
     for (size_t i = 0; i < 2; i++) {
-        char *text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100");
+        char *text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--verbose");
         ck_assert_uint_eq(times(text, "prices-differ:"), 1);
         ck_assert_ptr_nonnull(strstr(text, " % by measured prices, compared with imported ones"));
         free(text);
         text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--json");
         ck_assert_uint_eq(times(text, "\"prices-differ\""), 1);
         free(text);
-        text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--price-source", "one");
+        text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--price-source", "one",
+                      "--verbose");
         ck_assert_uint_eq(times(text, "prices-differ:"), 0);
         free(text);
     }
-    char *text = PRINTS("capacity", MINI, BOTH, over[2], "--gpu", "h100");
+    char *text = PRINTS("capacity", MINI, BOTH, over[2], "--gpu", "h100", "--verbose");
     ck_assert_uint_eq(times(text, "prices-differ:"), 0);
     free(text);
 }
@@ -408,12 +409,12 @@ TEST(a_sweep_and_its_plot_warn_of_sources_of_prices) {
                                "gpus = h100, h800\nrates = 0.2\nrequests = 4\n";
     const char *file = scratch_write("sources.ini", grid), *db = scratch_path("sources.db");
     char *text = PRINTS("sweep", file, "--db", db);
-    ck_assert_uint_eq(times(text, "warning      prices-differ: 1 of 2 points"), 1);
+    ck_assert_uint_eq(times(text, "prices differ (1 of 2)"), 1);
     free(text);
-    text = PRINTS("plot", db, "-x", "gpu", "-y", "latency_s.p99");
+    text = PRINTS("plot", db, "-x", "gpu", "-y", "latency_s.p99", "--verbose");
     ck_assert_uint_eq(times(text, "prices-differ:"), 1);
     free(text);
-    text = PRINTS("sweep", file, "--price-source", "imported");
+    text = PRINTS("sweep", file, "--price-source", "imported", "--verbose");
     ck_assert_uint_eq(times(text, "prices-differ:"), 0);
     free(text);
 }

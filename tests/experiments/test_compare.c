@@ -111,9 +111,9 @@ TEST(a_column_has_three_digits_and_the_unit_of_its_largest) {
 TEST(seeds_that_draw_nothing_are_one_run) {
     static const char *const systems[] = {"dllm-serve,fast-dllm", "dllm-serve"};
     for (size_t i = 0; i < 2; i++) {
-        char *text =
-            PRINTS("compare", "--gpu", "l40s", "--workload", "azure", "--rate", "0.4", "--requests",
-                   "30", "--seeds", "3", "--slo-latency", "20s", "--systems", systems[i]);
+        char *text = PRINTS("compare", "--gpu", "l40s", "--workload", "azure", "--rate", "0.4",
+                            "--requests", "30", "--seeds", "3", "--slo-latency", "20s", "--systems",
+                            systems[i], "--verbose");
         ck_assert_ptr_null(strstr(text, "±"));
         ck_assert_ptr_nonnull(strstr(text, "3 seeds are one run"));
         free(text);
@@ -408,6 +408,44 @@ TEST(bursty_overload_is_saturated_and_no_latencies_are_compared) {
     json_decref(json);
 }
 
+/* Each row with the one that differs from it in the key alone. */
+TEST(policies_are_compared_with_the_one_that_is_named) {
+#define OVER "--over", "max_requests=1,2,4", "--requests", "20", "--rate", "0.5", "--seeds", "3"
+    json_t *json = JSON("compare", PAIR, OVER, "--against", "max_requests=2");
+    ck_assert_uint_eq(json_array_size(json), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *one = json_array_get(json, i), *base = json_array_get(json, i / 3 * 3 + 1);
+        const double mean = number(one, "spread/latency_s.mean/mean"),
+                     of_base = number(base, "spread/latency_s.mean/mean");
+        ck_assert_double_eq_tol(number(one, "differences/latency_s.mean/mean"), mean - of_base,
+                                1e-6);
+        ASSERT_SAYS(json_string_value(at(one, "against")), "max_requests=2");
+        ASSERT_SAYS(json_string_value(at(one, "against")), i < 3 ? "dllm-serve" : "fast-dllm");
+        ck_assert(mean != of_base || i % 3 == 1);
+    }
+    json_decref(json);
+    json = JSON("compare", PAIR, OVER, "--against", "system=fast-dllm");
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *one = json_array_get(json, i), *base = json_array_get(json, 3 + i % 3);
+        ck_assert_double_eq_tol(number(one, "differences/latency_s.mean/mean"),
+                                number(one, "spread/latency_s.mean/mean") -
+                                    number(base, "spread/latency_s.mean/mean"),
+                                1e-6);
+    }
+    json_decref(json);
+    char *text = PRINTS("compare", PAIR, OVER, "--against", "max_requests=2");
+    ASSERT_SAYS(text, "paired differences to max_requests=2, 95 % intervals");
+    ASSERT_SAYS(text, "~: not distinguishable from max_requests=2");
+    ck_assert_ptr_null(strstr(strstr(text, "paired differences"), "dllm-serve, max_requests=2 "));
+    free(text);
+    REFUSES(2, "they differ in system, max_requests", "compare", PAIR, OVER, "--against",
+            "scheduler=knee");
+    REFUSES(2, "no run has max_requests = 3; there is 1, 2, 4", "compare", PAIR, OVER, "--against",
+            "max_requests=3");
+    REFUSES(2, "more than one run has system = dllm-serve", "compare", "--systems",
+            "dllm-serve,dllm-serve", "--against", "system=dllm-serve");
+}
+
 /* Whether a dozen requests keep up is not told, and neither printed nor compared as if they did. */
 TEST(what_cannot_be_told_is_not_taken_for_steady) {
 #define DOZEN "--gpu", "l40s", "--requests", "12", "--rate", "3"
@@ -417,7 +455,7 @@ TEST(what_cannot_be_told_is_not_taken_for_steady) {
     ck_assert(json_is_null(at(json, "1/latency_ratio")) && json_is_number(at(json, "1/speedup")));
     json_decref(json);
     char *text = PRINTS("run", DOZEN);
-    ASSERT_SAYS(text, "saturation-unknown");
+    ASSERT_SAYS(text, "saturation unknown");
     free(text);
 }
 
@@ -505,12 +543,12 @@ TEST(systems_of_two_profiles_of_one_gpu_are_warned_of) {
         "warning      prices-differ: fast-dllm-published is priced by profile "
         "h200, dllm-serve by h200/llada-8b: ";
     char *two = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
-                       "dllm-serve,fast-dllm-published");
-    char *one =
-        PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems", "dllm-serve,fast-dllm");
-    char *given =
-        PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
-               "dllm-serve,fast-dllm-published", "--profile", "kernels/profiles/h200.csv");
+                       "dllm-serve,fast-dllm-published", "--verbose");
+    char *one = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
+                       "dllm-serve,fast-dllm", "--verbose");
+    char *given = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
+                         "dllm-serve,fast-dllm-published", "--profile", "kernels/profiles/h200.csv",
+                         "--verbose");
     ck_assert_ptr_nonnull(strstr(two, code));
     ck_assert_ptr_null(strstr(one, "prices-differ"));
     ck_assert_ptr_null(strstr(given, "prices-differ"));

@@ -108,7 +108,7 @@ TEST(a_closed_stream_is_no_file) {
 
 TEST(a_hang_up_ends_a_run_as_an_interrupt_does) {
     const struct child child = {.interrupt_after = 1500000, .signal = SIGHUP};
-    struct output output = CLI_AS(&child, "run", "--requests", "100000000");
+    struct output output = CLI_AS(&child, "run", "--requests", "100000000", "--verbose");
     ck_assert_msg(output.status == 1, "%d %s", output.status, output.err);
     ck_assert_ptr_nonnull(strstr(output.out, "interrupted"));
     output_free(&output);

@@ -30,8 +30,8 @@ TEST(a_table_is_alone_on_standard_output) {
     ck_assert_int_eq(markdown.status, 0);
     LINES(markdown.out, "| system | tok/s |", "|---|--:|", "| fast-dllm | ", "| dllm-serve | ");
     /* What people are told besides is not lost. */
-    ASSERT_SAYS(markdown.err, "warning");
-    ASSERT_SAYS(text.out, "warning");
+    ASSERT_SAYS(markdown.err, "cautions: ");
+    ASSERT_SAYS(text.out, "cautions: ");
     output_free(&text);
     output_free(&markdown);
 }

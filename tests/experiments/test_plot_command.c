@@ -464,4 +464,100 @@ TEST(every_number_of_a_run_is_a_field_with_a_label) {
     ck_assert_str_eq(field_label("latency_sum", text), "latency sum");
 }
 
+/* What a sweep prints of point `point` less the one it is compared with, of p99. */
+static const json_t *printed_difference(const json_t *sweep, size_t point) {
+    const json_t *all = json_object_get(json_array_get(sweep, point), "differences");
+    return json_object_get(all, "latency_s.p99");
+}
+
+static double part(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Sweep, plot and the runs themselves have the same differences, paired by seed. */
+TEST(a_plot_against_a_value_shows_the_differences_that_a_sweep_prints) {
+    const char *json, *db = make_runs(&json), *file = scratch_path("grid.ini");
+    json_t *sweep = rows_of(PRINTS("sweep", file, "--seeds", "2", "--db", db, "--json", "--against",
+                                   "system=sparse-dllm"));
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--against",
+                                  "system=sparse-dllm", "--json"));
+    ck_assert_uint_eq(json_array_size(sweep), 4);
+    ck_assert_uint_eq(json_array_size(rows), 4);
+    size_t n_others = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const bool is_base = strcmp(word(rows, i, "series"), "sparse-dllm") == 0;
+        const double x = number(rows, i, "x");
+        size_t point = 0; /* its runs were offered that rate */
+        while (point < 4 && (fabs(offered(json, point) - x) > 1e-4 || is_base != (point >= 2))) {
+            point++;
+        }
+        ck_assert_uint_lt(point, 4);
+        const json_t *difference = printed_difference(sweep, point);
+        const json_t *to = json_object_get(json_array_get(sweep, point), "against");
+        ck_assert_str_eq(json_string_value(json_object_get(to, "system")), "sparse-dllm");
+        ck_assert_double_eq_tol(number(rows, i, "y"), part(difference, "mean"), 1e-6);
+        if (is_base) {
+            ck_assert_double_eq(number(rows, i, "y"), 0);
+            ck_assert(isnan(number(rows, i, "low")) && word(rows, i, "verdict") == NULL);
+            continue;
+        }
+        const struct spread ours = printed_p99(json, point), base = printed_p99(json, point + 2);
+        ck_assert_double_eq_tol(number(rows, i, "y"), ours.mean - base.mean, 1e-6);
+        ck_assert_double_eq_tol(number(rows, i, "low"), part(difference, "low"), 1e-5);
+        ck_assert_double_eq_tol(number(rows, i, "high"), part(difference, "high"), 1e-5);
+        ck_assert_str_eq(word(rows, i, "verdict"),
+                         json_is_true(json_object_get(difference, "differs"))
+                             ? "differs"
+                             : "not distinguishable");
+        n_others++;
+    }
+    ck_assert_uint_eq(n_others, 2);
+    json_decref(sweep);
+    json_decref(rows);
+}
+
+TEST(shares_are_compared_within_their_range) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "gpu_busy", "--against",
+                                  "system=dllm-serve", "--json"));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        if (strcmp(word(rows, i, "series"), "sparse-dllm") == 0) {
+            ck_assert(number(rows, i, "low") >= -1 && number(rows, i, "high") <= 1);
+            ck_assert(number(rows, i, "low") < number(rows, i, "y"));
+        }
+    }
+    json_decref(rows);
+}
+
+TEST(fields_have_one_name_in_every_option) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by",
+                                  "system,cache.retention", "--where",
+                                  "cache.retention = 0.5 AND latency_s.p99 > 0 AND gpu = 'l40s' "
+                                  "AND workload <> 'a.b'",
+                                  "--json"));
+    ck_assert_uint_gt(json_array_size(rows), 0);
+    ASSERT_SAYS(word(rows, 0, "series"), "cache.retention=0.5");
+    json_decref(rows);
+    char *text = PRINTS("sweep", scratch_path("grid.ini"), "--over", "seed=1,2");
+    ck_assert_ptr_nonnull(strstr(text, "  seed"));
+    free(text);
+    REFUSES(2, "lists values of rate already", "sweep", scratch_path("grid.ini"), "--over",
+            "rate=0.2,0.4");
+}
+
+TEST(who_is_compared_with_must_be_there) {
+    const char *json, *db = make_runs(&json), *file = scratch_path("grid.ini");
+#define P99 "plot", db, "-x", "rate", "-y", "latency_s.p99", "--against"
+    REFUSES(2, "there is dllm-serve, sparse-dllm", P99, "system=nobody");
+    REFUSES(2, "did you mean 'system'?", P99, "sytem=dllm-serve");
+    REFUSES(2, "'system' is not KEY=VALUE", P99, "system");
+    REFUSES(2, "no run of another workload", P99, "workload=burst", "--by", "system");
+    REFUSES(2, "goes with -x and -y of runs", "plot", db, "--cdf", "latency_s", "--against",
+            "system=dllm-serve");
+    REFUSES(2, "they differ in system, rate", "sweep", file, "--against", "scheduler=knee");
+    REFUSES(2, "there is dllm-serve, sparse-dllm", "sweep", file, "--against", "system=nobody");
+    REFUSES(2, "is not KEY=VALUE", "sweep", file, "--against", "system=");
+}
+
 SUITE("plot command")

@@ -322,29 +322,29 @@ static void says(bool is_said, char *text, const char *words) {
 }
 
 /* A file of systems is used where one of the systems that are compared is in it. */
+#define TOLD(...) PRINTS(__VA_ARGS__, "--verbose")
+
 TEST(a_systems_file_that_no_system_is_of_is_said) {
     static const char unused[] = "setting-unused: --systems-file = ";
     const char *path = scratch_write("own.ini", "[mine]\nbase = fast-dllm\n");
     const char *sweep =
         scratch_write("s.ini", "[sweep]\nsystems = dllm-serve, mine\nrequests = 3\n");
-    says(true, PRINTS("run", "--requests", "3", "--systems-file", path), unused);
-    says(false, PRINTS("run", "--requests", "3", "--systems-file", path, "--system", "mine"),
-         unused);
-    says(true, PRINTS("explain", "--systems-file", path), unused);
-    says(true, PRINTS("plan", "--output-tokens", "32", "--systems-file", path), unused);
-    says(true, PRINTS("plan", "lmax", "--systems-file", path), unused);
-    says(true, PRINTS("bound", "--requests", "3", "--systems-file", path), unused);
+    says(true, TOLD("run", "--requests", "3", "--systems-file", path), unused);
+    says(false, TOLD("run", "--requests", "3", "--systems-file", path, "--system", "mine"), unused);
+    says(true, TOLD("explain", "--systems-file", path), unused);
+    says(true, TOLD("plan", "--output-tokens", "32", "--systems-file", path), unused);
+    says(true, TOLD("plan", "lmax", "--systems-file", path), unused);
+    says(true, TOLD("bound", "--requests", "3", "--systems-file", path), unused);
     says(false,
-         PRINTS("bound", "--requests", "3", "--systems", "mine,dllm-serve", "--systems-file", path),
+         TOLD("bound", "--requests", "3", "--systems", "mine,dllm-serve", "--systems-file", path),
          unused);
-    says(true, PRINTS("plan", "latency", "--canvases", "1024", "--systems-file", path), unused);
+    says(true, TOLD("plan", "latency", "--canvases", "1024", "--systems-file", path), unused);
     says(true,
-         PRINTS("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "3", "--systems-file",
-                path),
+         TOLD("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "3", "--systems-file",
+              path),
          unused);
     says(false,
-         PRINTS("compare", "--systems", "dllm-serve,mine", "--requests", "3", "--systems-file",
-                path),
+         TOLD("compare", "--systems", "dllm-serve,mine", "--requests", "3", "--systems-file", path),
          unused);
     says(false, PRINTS("sweep", sweep, "--json", "--systems-file", path), "setting-unused");
 }
@@ -359,11 +359,10 @@ TEST(keys_of_models_and_cards_that_nothing_reads_are_said) {
     char file[1024];
     snprintf(file, sizeof file, "%snorm_topk = on\n", shape);
     const char *model = scratch_write("m.ini", file);
-    says(true, PRINTS("run", "--requests", "3", "--model", model),
-         "setting-unused: norm_topk = on");
-    says(true, PRINTS("plan", "--output-tokens", "32", "--model", model), "m.ini:17) does nothing");
-    says(false, PRINTS("run", "--requests", "3", "--model", model), "rope_theta");
-    says(false, PRINTS("run", "--requests", "3", "--model", scratch_write("m.ini", shape)),
+    says(true, TOLD("run", "--requests", "3", "--model", model), "setting-unused: norm_topk = on");
+    says(true, TOLD("plan", "--output-tokens", "32", "--model", model), "m.ini:17) does nothing");
+    says(false, TOLD("run", "--requests", "3", "--model", model), "rope_theta");
+    says(false, TOLD("run", "--requests", "3", "--model", scratch_write("m.ini", shape)),
          "setting-unused");
     static const char card[] =
         "[gpu]\ntitle = t\nsource = s\nsms = 132\ncompute_capability = 90\nmemory = 80000000000\n"
@@ -372,7 +371,7 @@ TEST(keys_of_models_and_cards_that_nothing_reads_are_said) {
         "l2_bandwidth = 5000e9\nlink = %s\nlink_bandwidth = 450e9\nlink_peers = off\n";
     for (int is_pcie = 0; is_pcie < 2; is_pcie++) {
         snprintf(file, sizeof file, card, is_pcie ? "PCIe 5.0 x16" : "NVLink 4");
-        says(!is_pcie, PRINTS("run", "--requests", "3", "--gpu", scratch_write("g.ini", file)),
+        says(!is_pcie, TOLD("run", "--requests", "3", "--gpu", scratch_write("g.ini", file)),
              "setting-unused: link_peers = off");
     }
 }
@@ -381,30 +380,30 @@ TEST(keys_of_models_and_cards_that_nothing_reads_are_said) {
 TEST(the_warning_stands_wherever_warnings_do) {
     const char *path = scratch_write(
         "own.ini", "[mine]\nbase = dllm-serve\niteration.weight_init = 0.2\nunroll.maximum = 1\n");
-    char *text = PRINTS("run", "--requests", "6", "--systems-file", path, "--system", "mine");
+    char *text = TOLD("run", "--requests", "6", "--systems-file", path, "--system", "mine");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: iteration.weight_init = 0.2 ("));
     ck_assert_ptr_nonnull(strstr(text, "own.ini:3)"));
     free(text);
-    text = PRINTS("explain", "--replicas", "3");
+    text = TOLD("explain", "--replicas", "3");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: replicas = 3"));
     free(text);
-    text = PRINTS("plan", "--set", "scheduler=static", "--output-tokens", "32");
+    text = TOLD("plan", "--set", "scheduler=static", "--output-tokens", "32");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: scheduler = static"));
     free(text);
-    text = PRINTS("plan", "lmax", "--steps", "4", "--set", "early_stop=block");
+    text = TOLD("plan", "lmax", "--steps", "4", "--set", "early_stop=block");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: --steps = 4"));
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: early_stop = block"));
     free(text);
-    text = PRINTS("plan", "latency", "--canvases", "1024", "--set", "router=round-robin");
+    text = TOLD("plan", "latency", "--canvases", "1024", "--set", "router=round-robin");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: router = round-robin"));
     ck_assert_ptr_null(strstr(text, "context_tokens")); /* which the command sets */
     free(text);
-    text = PRINTS("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "6", "--set",
-                  "router=round-robin");
+    text = TOLD("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "6", "--set",
+                "router=round-robin");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: router = round-robin"));
     free(text);
     const char *db = scratch_path("unused.db");
-    free(PRINTS("run", "--requests", "6", "--set", "router=round-robin", "--db", db));
+    free(TOLD("run", "--requests", "6", "--set", "router=round-robin", "--db", db));
     sqlite3 *store = NULL;
     sqlite3_stmt *rows = NULL;
     ck_assert_int_eq(sqlite3_open(db, &store), SQLITE_OK);

@@ -71,37 +71,41 @@ _G9 = (
 _G10 = (
 )
 _G11 = (
-    ("systems", "A,B,...", "the systems; ratios are to the first (default with --over: the system of `run`)"),
+)
+_G12 = (
+    ("systems", "A,B,...", "the systems; ratios are to the first, or to --against (default with --over: the system of `run`)"),
     ("over", "KEY=A,B,...", "each system with each of these values: of gpu or a key, such as scheduler"),
+    ("against", "KEY=VALUE", "whom ratios and differences are to: of system or the key of --over (default: the first)"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),
     ("same-requests", None, "measure by the requests that every system served"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
-_G12 = (
+_G13 = (
     ("j", "N", "threads (default: as many as cores)"),
 )
-_G13 = (
-)
 _G14 = (
+)
+_G15 = (
     ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
     ("profile", "FILE", "price by this profile, measured on the sweep's one GPU; default: each GPU's (list profiles)"),
     ("price-source", "SOURCE", "source of prices: measured by unmask, imported from others, or one: a source that all points have (default: the best of each)"),
     ("host", "NAME", "the host of every system (list hosts); default: each its own"),
 )
-_G15 = (
-    ("over", "KEY=A,B,...", "each point with each of these values too: of gpu, model or a key, such as scheduler"),
+_G16 = (
+    ("over", "KEY=A,B,...", "each point with each of these values too: of gpu, model, rate or a key, such as scheduler"),
+    ("against", "KEY=VALUE", "whom points are compared with, such as scheduler=look-ahead: what differs in KEY alone (default: the first system)"),
     ("seeds", "N", "run every point with the seeds 1 to N (default: 1)"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
-_G16 = (
+_G17 = (
     ("db", "FILE", "record one run a point; points it holds already are not run again"),
     ("any-build", None, "take points that another build of this program recorded as well"),
     ("levels", "WORD", "what --db keeps: requests, steps or events (default: requests)"),
 )
-_G17 = (
+_G18 = (
     ("shard", "I/N", "record each N-th point, from the I-th on, for `unmask merge`"),
 )
-_G18 = (
+_G19 = (
     ("slo", "TERMS", "objectives, such as 'p99 latency<30s, p95 ttft<2s, goodput>99%' (below)"),
     ("systems", "A,B,...", "the systems; patterns such as '*-published' and paper:NAME stand for several (default: the one of --system, or dllm-serve)"),
     ("system", "NAME", "short for --systems NAME"),
@@ -112,12 +116,12 @@ _G18 = (
     ("price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs"),
     ("out", "DIR", "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder"),
 )
-_G19 = (
+_G20 = (
     ("systems", "A,B,...", "the systems (default: the one of --system, or dllm-serve)"),
     ("system", "NAME", "short for --systems NAME"),
     ("no-run", None, "leave out the runs of the systems themselves"),
 )
-_G20 = (
+_G21 = (
     ("all", None, "every figure of experiments/study/studies"),
     ("scores", None, "every figure's comparison, but only the table of scores is printed"),
     ("out", "DIR", "where the files go; without it nothing is drawn, only printed"),
@@ -128,26 +132,27 @@ _G20 = (
     ("seeds", "N", "of runs: N seeds, of which a query takes means and intervals (default: 1)"),
     ("j", "N", "threads (default: 2)"),
 )
-_G21 = (
+_G22 = (
     ("x", "FIELD", "along the x axis; words make bars"),
     ("y", "FIELD,...", "along the y axis; several are a panel each"),
     ("each-request", None, "-x and -y are of single requests, such as prompt_tokens and latency_s"),
     ("cdf", "FIELD,...", "instead: the share of all requests that stay below each value, such as latency_s"),
     ("over-time", "FIELD,...", "instead: running, waiting, tokens_per_s; with --levels steps also batch, kv_bytes, busy"),
 )
-_G22 = (
+_G23 = (
     ("by", "FIELD,...", "a line for each value"),
     ("facet", "FIELD,...", "a panel for each value"),
-    ("where", "CONDITION", "only these runs: SQL over the columns, such as \"rate < 1\""),
+    ("where", "CONDITION", "only these runs: SQL over the fields, such as \"rate < 1\""),
+    ("against", "KEY=VALUE", "y less that of the runs with this value and the same seed, such as scheduler=look-ahead"),
     ("look", "WORD", "lines, points, steps or bars (default: lines; bars over words)"),
     ("log", "AXES", "logarithmic axes: x, y or xy"),
     ("title", "TEXT", "default: the fields"),
     ("out", "FILE", "the plot, as its ending says: .svg, .png, .pdf, .csv; without it a table"),
 )
-_G23 = (
+_G24 = (
     ("out", "FILE", "the page; replaced once it is whole"),
 )
-_G24 = (
+_G25 = (
     ("requests", "N", "requests in the batch, all at the same step (default: 1)"),
     ("input-tokens", "N", "tokens of each prompt (default: 512)"),
     ("output-tokens", "N", "tokens of each output (default: 256)"),
@@ -155,22 +160,22 @@ _G24 = (
     ("refresh", "N", "instead: requests at their first refresh step"),
     ("reuse", "N", "and requests at their first reuse step"),
 )
-_G25 = (
+_G26 = (
     ("rounds", "N", "with a back end: how often the step is measured (default: 20)"),
     ("once", None, "with a back end: measure the step once, cold and without its operators: for long steps"),
     ("why", "OPERATOR", "each step that makes its price, with factor and source: SEGMENT/NAME, a name, a kind, or all"),
 )
-_G26 = (
+_G27 = (
     ("nodes", "N", "search no more nodes than this for the optimum [--planner = exact|all or --instance != none and --planner = none]"),
 )
-_G27 = (
+_G28 = (
     ("instance", "FILE", "plan the buffers of a CSV file (id,lower,upper,size) instead of a step"),
     ("capacity", "BYTES", "with --instance: any plan of at most this size will do"),
 )
-_G28 = (
+_G29 = (
     ("picture", "FILE", "draw the plan, offset over time, to FILE.svg"),
 )
-_G29 = (
+_G30 = (
     ("system", "NAME", "a configuration of policies (list systems; default: mosaic)"),
     ("systems", "A,B,...", "several of them in a table; ratios are over the first"),
     ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
@@ -187,7 +192,7 @@ _G29 = (
     ("canvas", "N", "show a canvas of N tokens instead of the longest"),
     ("breakdown", None, "what each part of the step holds, at that canvas and one beyond"),
 )
-_G30 = (
+_G31 = (
     ("systems", "A,B,...", "the systems (default: mosaic)"),
     ("canvases", "N,N,...", "tokens of the canvas (default: 1024,2048,... up to 32768)"),
     ("prompt-shares", "R,R,...", "what the prompt is of the canvas (default: 0.5)"),
@@ -195,17 +200,17 @@ _G30 = (
     ("rounds", "N", "with a back end: how often a step is measured (default: 3)"),
     ("csv", "FILE", "also write the rows there, with times in milliseconds"),
 )
-_G31 = (
+_G32 = (
     ("stream", "FILE", "the recorded requests (sim/memory/stream.h states the format)"),
     ("allocator", "NAME", "torch, torch-expandable or compile; else as recorded"),
     ("limit", "BYTES", "the most to hold of the device (24GiB); 'none'; else as recorded"),
     ("max-split", "BYTES", "blocks this large are not split; 'none'; else as recorded"),
 )
-_G32 = (
+_G33 = (
     ("all", None, "check: every profile"),
     ("profile", "FILE", "this profile of the GPU, not the shipped one"),
 )
-_G33 = (
+_G34 = (
     ("from", "GPU", "scale this GPU's profile"),
     ("to", "GPU", "for which GPU (list gpus)"),
     ("profile", "FILE", "a profile measured on --from, not the shipped one"),
@@ -213,21 +218,21 @@ _G33 = (
     ("replace", None, "overwrite a profile in --out that was not transferred"),
     ("check", None, "instead: transfer between GPUs that both have profiles, and compare"),
 )
-_G34 = (
+_G35 = (
     ("steps", "FILE", "the steps, as replay --steps wrote them on the GPU that --gpu names"),
 )
-_G35 = (
+_G36 = (
     ("out", "FILE", "write the pack there (default: standard output)"),
     ("replace", None, "overwrite the profile that is there"),
 )
-_G36 = (
+_G37 = (
     ("gpu", "NAME", "the card, such as ./mine.ini (default: that of list gpus with the pack's title)"),
     ("replace", None, "overwrite the profile that is there"),
 )
-_G37 = (
+_G38 = (
     ("context", "TOKENS", "count what does not fit into this context, in addition to the usual ones"),
 )
-_G38 = (
+_G39 = (
     ("columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)"),
     ("time-unit", "UNIT", "of the file's times: s, ms, us, ns or date; default: as it says"),
     ("hash-tokens", "N", "tokens that each of its hash ids stands for; default: as its rows say"),
@@ -236,17 +241,17 @@ _G38 = (
     ("sort", None, "the file's rows need not be in order of arrival"),
     ("tokenizer", "FOLDER", "count the tokens of texts (prompts, ShareGPT) by its tokenizer.json"),
 )
-_G39 = (
+_G40 = (
     ("requests", "N", "how many requests (default: all, or as the workload has it)"),
     ("rate", "R", "of a workload: mean requests a second"),
     ("seed", "N", "of a workload: of all random streams (default: 1)"),
 )
-_G40 = (
+_G41 = (
     ("to", "FORMAT", "plain, plain-lengths, vidur or mooncake (default: plain)"),
     ("out", "FILE", "where the rows go (default: standard output)"),
     ("context", "TOKENS", "leave out rows that do not fit into this context"),
 )
-_G41 = (
+_G42 = (
     ("backend", "NAME", "cpu or cuda"),
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, or the system's own"),
     ("gpu", "NAME", "what the device is (list gpus; default: found by its name)"),
@@ -264,7 +269,7 @@ _G41 = (
     ("device", "N", "which of the machine's GPUs, counted from 0 (default: 0)"),
     ("describe", None, "instead: write what the device is as the file of a GPU, for cards that list gpus has not"),
 )
-_G42 = (
+_G43 = (
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, or the system's own"),
     ("gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)"),
     ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
@@ -280,7 +285,7 @@ _G42 = (
     ("seed", "N", "of all random streams (default: 1)"),
     ("decode-out", "FILE", "write a decode trace (a SQLite file): the model's outputs for each position in each pass, and what the pass committed"),
 )
-_G43 = (
+_G44 = (
     ("db", "FILE", "the database"),
     ("run", "N", "the run's number; it must hold its steps"),
     ("against", "N", "another run of the same requests: play nothing, and print how many batches of the two are equal"),
@@ -288,7 +293,7 @@ _G43 = (
     ("operators", "K", "with cpu or cuda: measure every K-th submission operator by operator"),
     ("allow-plugin", None, "load the plug-ins that the run names, where they are those that it loaded (default: a database runs no code)"),
 )
-_G44 = (
+_G45 = (
     ("measured", "FILE", "the requests and when the server answered them"),
     ("log", "FILE", "what vLLM or SGLang logged when it started: its arguments, as far as they are not given"),
     ("anyway", None, "print errors though the log says that weights, types or speculation differ [--log != none]"),
@@ -298,45 +303,45 @@ _G44 = (
     ("gpu-memory-utilization", "X", "vLLM's own: share of the memory (memory_utilization); default: the system's"),
     ("block-size", "N", "vLLM's own: tokens of a page (page_tokens); default: the system's"),
 )
-_G45 = (
+_G46 = (
     ("out", "FILE", "of `fit shapes` and `fit decode`: write what was fitted there"),
     ("from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests"),
     ("judge", "TRACE", "the same, and judge it by half of this one's requests too"),
     ("process", "NAME", "judge this process by the traces of --judge instead of fitting one"),
     ("name", "NAME", "what --out calls that process (default: MODEL/measured)"),
 )
-_G46 = (
+_G47 = (
     ("file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini"),
 )
 
 OPTIONS = {
-    "run": _G0 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G9 + _G10,
-    "compare": _G11 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G12 + _G10 + _G13,
-    "sweep": _G14 + _G15 + _G3 + _G4 + _G5 + _G7 + _G16 + _G17 + _G12 + _G10 + _G13,
-    "capacity": _G18 + _G1 + _G2 + _G6 + _G12 + _G10 + _G13,
-    "bound": _G19 + _G1 + _G2 + _G6 + _G7 + _G12 + _G10 + _G13,
-    "figure": _G20,
-    "plot": _G21 + _G22 + _G10 + _G13,
-    "report": _G23,
-    "explain": _G0 + _G1 + _G2 + _G24 + _G3 + _G25 + _G10 + _G13,
-    "plan": _G0 + _G1 + _G2 + _G24 + _G26 + _G27 + _G28 + _G10 + _G13,
-    "plan lmax": _G29 + _G2 + _G10 + _G13,
-    "plan latency": _G30 + _G1 + _G2 + _G3 + _G10 + _G13,
-    "plan allocator": _G31 + _G10,
-    "profile": _G32 + _G10,
-    "profile transfer": _G33 + _G10 + _G13,
-    "profile accuracy": _G34 + _G0 + _G1 + _G2 + _G10 + _G13,
-    "profile pack": _G35,
-    "profile add": _G36 + _G10,
-    "trace info": _G37 + _G38 + _G39 + _G10 + _G13,
-    "trace convert": _G40 + _G38 + _G39,
-    "list": _G10 + _G13,
-    "calibrate": _G41 + _G10,
-    "generate": _G0 + _G2 + _G3 + _G5 + _G42 + _G10,
-    "replay": _G43 + _G3 + _G10,
-    "server": _G44 + _G0 + _G1 + _G2 + _G10 + _G13,
+    "run": _G0 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G9 + _G10 + _G11,
+    "compare": _G12 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G13 + _G10 + _G14 + _G11,
+    "sweep": _G15 + _G16 + _G3 + _G4 + _G5 + _G7 + _G17 + _G18 + _G13 + _G10 + _G14 + _G11,
+    "capacity": _G19 + _G1 + _G2 + _G6 + _G13 + _G10 + _G14 + _G11,
+    "bound": _G20 + _G1 + _G2 + _G6 + _G7 + _G13 + _G10 + _G14 + _G11,
+    "figure": _G21,
+    "plot": _G22 + _G23 + _G10 + _G14 + _G11,
+    "report": _G24,
+    "explain": _G0 + _G1 + _G2 + _G25 + _G3 + _G26 + _G10 + _G14 + _G11,
+    "plan": _G0 + _G1 + _G2 + _G25 + _G27 + _G28 + _G29 + _G10 + _G14 + _G11,
+    "plan lmax": _G30 + _G2 + _G10 + _G14 + _G11,
+    "plan latency": _G31 + _G1 + _G2 + _G3 + _G10 + _G14 + _G11,
+    "plan allocator": _G32 + _G10,
+    "profile": _G33 + _G10,
+    "profile transfer": _G34 + _G10 + _G14,
+    "profile accuracy": _G35 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
+    "profile pack": _G36,
+    "profile add": _G37 + _G10,
+    "trace info": _G38 + _G39 + _G40 + _G10 + _G14,
+    "trace convert": _G41 + _G39 + _G40,
+    "list": _G10 + _G14,
+    "calibrate": _G42 + _G10,
+    "generate": _G0 + _G2 + _G3 + _G5 + _G43 + _G10 + _G11,
+    "replay": _G44 + _G3 + _G10 + _G11,
+    "server": _G45 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "check-plugin": (),
-    "fit": _G45 + _G10,
-    "sensitivity": _G46 + _G12 + _G10 + _G13,
+    "fit": _G46 + _G10,
+    "sensitivity": _G47 + _G13 + _G10 + _G14,
     "merge": _G10,
 }

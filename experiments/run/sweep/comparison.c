@@ -14,6 +14,24 @@ static struct campaign_point *point_at(const struct comparison *c, size_t system
     return &c->points[system * c->n_seeds + seed];
 }
 
+size_t comparison_base(const struct comparison *c, size_t i) {
+    if (c->against.key[0] == '\0') {
+        return 0;
+    }
+    return strcmp(c->against.key, "system") == 0 ? c->against_at * c->n_values + i % c->n_values
+                                                 : i - i % c->n_values + c->against_at;
+}
+
+const char *comparison_base_name(const struct comparison *c, char text[AGAINST_NAME_CHARS]) {
+    if (c->against.key[0] == '\0') {
+        snprintf(text, AGAINST_NAME_CHARS, "%.*s", AGAINST_NAME_CHARS - 1, c->names[0]);
+        return text;
+    }
+    const bool is_system = strcmp(c->against.key, "system") == 0;
+    return against_name(&c->against,
+                        is_system ? c->systems[c->against_at] : c->values[c->against_at], text);
+}
+
 /* ---- the same requests ---- */
 
 static int by_id(const void *a, const void *b) {
@@ -107,7 +125,8 @@ static bool any_is_drawn(const struct comparison *c) {
 }
 
 static void warn_of_base(const struct comparison *c, size_t i, struct warnings *out) {
-    const struct sample *base = &c->samples[0];
+    const size_t at = comparison_base(c, i);
+    const struct sample *base = &c->samples[at];
     double rejected = cmd_number(sample_any(base), "rejected", NULL);
     if (c->same == NULL && sample_warns(base, WARNING_REJECTED) > 0 &&
         sample_any(&c->samples[i]) != NULL) {
@@ -115,7 +134,7 @@ static void warn_of_base(const struct comparison *c, size_t i, struct warnings *
             out, WARNING_REJECTED, rejected,
             "ratios are to %s, which rejected requests: they may compare different requests "
             "(--same-requests measures by those that all served)",
-            c->names[0]);
+            c->names[at]);
     }
 }
 
@@ -137,14 +156,16 @@ void comparison_settle(struct comparison *c) {
         if (c->n_seeds == 1 && is_drawn) {
             sample_warn_of_one_seed(&c->warnings[i]);
         }
-        if (i > 0) {
-            char ours[ASKED_NAME_CHARS + 4];
+        const size_t base = comparison_base(c, i);
+        if (i != base) {
+            char ours[COMPARISON_NAME_CHARS + 4];
             snprintf(ours, sizeof ours, "%s is ", c->names[i]);
-            sample_warn_of_ties(&c->samples[i], &c->samples[0], ours, c->names[0], &c->warnings[i]);
+            sample_warn_of_ties(&c->samples[i], &c->samples[base], ours, c->names[base],
+                                &c->warnings[i]);
             warn_of_base(c, i, &c->warnings[i]);
-            has_warned =
-                has_warned || prices_warn(sample_any(&c->samples[i]), c->names[i],
-                                          sample_any(&c->samples[0]), c->names[0], &c->warnings[i]);
+            has_warned = has_warned || prices_warn(sample_any(&c->samples[i]), c->names[i],
+                                                   sample_any(&c->samples[base]), c->names[base],
+                                                   &c->warnings[i]);
         }
     }
 }
@@ -164,10 +185,13 @@ static json_t *number_or_null(double value) {
 
 /* What a system's object has in addition to its run, or runs. */
 static void put_relation(const struct comparison *c, size_t i, json_t *object) {
-    const struct sample *base = &c->samples[0], *ours = &c->samples[i];
+    const struct sample *base = &c->samples[comparison_base(c, i)], *ours = &c->samples[i];
     struct spread speedup = sample_ratios(ours, base, Q_THROUGHPUT);
     struct spread latency = sample_ratios(base, ours, Q_MEAN);
     bool shows_latency = sample_shows_latency(ours, base);
+    if (c->against.key[0] != '\0') {
+        json_object_set_new(object, "against", json_string(c->names[comparison_base(c, i)]));
+    }
     json_object_set_new(object, "speedup", number_or_null(speedup.mean));
     json_object_set_new(object, "latency_ratio",
                         number_or_null(shows_latency ? latency.mean : (double)NAN));
@@ -215,8 +239,9 @@ static json_t *many_runs(const struct comparison *c, size_t i) {
     }
     put_relation(c, i, object);
     json_object_set_new(object, "spread", sample_json(&c->samples[i]));
-    json_object_set_new(object, "differences",
-                        sample_differences_json(&c->samples[i], &c->samples[0]));
+    json_object_set_new(
+        object, "differences",
+        sample_differences_json(&c->samples[i], &c->samples[comparison_base(c, i)]));
     for (size_t seed = 0; seed < c->n_seeds; seed++) {
         const struct campaign_point *point = point_at(c, i, seed);
         json_t *run = point->summary != NULL ? json_copy(point->summary)

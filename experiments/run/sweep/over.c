@@ -5,6 +5,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
+#include "sim/base/num.h"
 
 static int add_value(const char *word, size_t length, size_t most, struct over *over,
                      struct err *err) {
@@ -35,7 +36,7 @@ int over_read(const char *text, size_t most, struct over *out, struct err *err) 
     }
     snprintf(out->key, sizeof out->key, "%.*s", (int)(equals - text), text);
     if (strcmp(out->key, "system") == 0) {
-        return err_usage(err, "--over: systems are listed by --systems");
+        return err_usage(err, "--over: systems are listed by --systems, or in a sweep's file");
     }
     out->values = mem_zeroed(most, sizeof *out->values);
     for (const char *rest = equals + 1; status == 0 && name_next(&rest, ",", &word, &length);) {
@@ -94,4 +95,85 @@ bool over_says_key(const char *key) {
     static const char *const plain[] = {"system", "model",   "gpu",    "scheduler",
                                         "cache",  "decoder", "router", NULL};
     return name_find(plain, key) < 0;
+}
+
+/* ---- who is compared with ---- */
+
+int against_read(const char *text, struct against *out, struct err *err) {
+    *out = (struct against){.key = ""};
+    if (text == NULL) {
+        return 0;
+    }
+    const char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text || equals[1] == '\0' ||
+        (size_t)(equals - text) >= sizeof out->key || strlen(equals + 1) >= sizeof out->value) {
+        return err_usage(err, "--against: '%s' is not KEY=VALUE, such as scheduler=look-ahead",
+                         text);
+    }
+    snprintf(out->key, sizeof out->key, "%.*s", (int)(equals - text), text);
+    snprintf(out->value, sizeof out->value, "%s", equals + 1);
+    return 0;
+}
+
+/* Whether both are files of one name, or one is the other's name without its ending. */
+static bool is_file_of(const char *value, const char *asked) {
+    const char *slash = strrchr(value, '/'), *its = strrchr(asked, '/');
+    const char *name = slash != NULL ? slash + 1 : value;
+    its = its != NULL ? its + 1 : asked;
+    return slash != NULL && (strcmp(name, its) == 0 || (strlen(its) == strcspn(name, ".") &&
+                                                        strncmp(name, its, strlen(its)) == 0));
+}
+
+static bool is_same(const char *value, const char *asked) {
+    double a, b;
+    return strcmp(value, asked) == 0 || (num_f64(value, &a) && num_f64(asked, &b) && a == b);
+}
+
+static size_t count_of(const struct against *against, const char *values, size_t stride, size_t n,
+                       bool (*is)(const char *value, const char *asked), size_t *at) {
+    size_t n_found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (is(values + i * stride, against->value)) {
+            *at = i;
+            n_found++;
+        }
+    }
+    return n_found;
+}
+
+int against_find(const struct against *against, const char *values, size_t stride, size_t n,
+                 size_t *at, struct err *err) {
+    size_t n_found = count_of(against, values, stride, n, is_same, at);
+    n_found = n_found > 0 ? n_found : count_of(against, values, stride, n, is_file_of, at);
+    if (n_found == 1) {
+        return 0;
+    }
+    char list[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < n && used < sizeof list; i++) {
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "",
+                                 values + i * stride);
+    }
+    return err_usage(err, "--against: %s run has %s = %s; there is %s",
+                     n_found == 0 ? "no" : "more than one", against->key, against->value, list);
+}
+
+int against_bad_key(const struct against *against, const char *const *keys, size_t n,
+                    struct err *err) {
+    char list[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < n && used < sizeof list; i++) {
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", keys[i]);
+    }
+    return err_usage(err, "--against: no two runs differ in '%s'; they differ in %s", against->key,
+                     n > 0 ? list : "nothing");
+}
+
+const char *against_name(const struct against *against, const char *name,
+                         char text[AGAINST_NAME_CHARS]) {
+    const bool says_key = over_says_key(against->key);
+    snprintf(text, AGAINST_NAME_CHARS, "%.100s%s%.300s", says_key ? against->key : "",
+             says_key ? "=" : "", name);
+    return text;
 }

@@ -37,4 +37,26 @@ void over_names(const char *key, char (*values)[OVER_VALUE_CHARS], const json_t 
 /* Whether a label has the key before the name: not where the name says of what it is one. */
 bool over_says_key(const char *key);
 
+/* Who the others are compared with: KEY=VALUE of --against, spelled as for --over. */
+struct against {
+    char key[sizeof((struct setting *)0)->key]; /* "": none was given */
+    char value[OVER_VALUE_CHARS];
+};
+int against_read(const char *text, struct against *out, struct err *err); /* NULL: not given */
+
+/* Where its value stands among `n` texts that lie `stride` bytes apart: the same text or number, or
+ * of a file its name, with or without its ending. ERR_USAGE, with what there is, where none is it
+ * or several are. */
+int against_find(const struct against *against, const char *values, size_t stride, size_t n,
+                 size_t *at, struct err *err);
+
+/* That no two of what is compared differ in its key; `keys`: those in which they do. */
+int against_bad_key(const struct against *against, const char *const *keys, size_t n,
+                    struct err *err);
+
+/* "scheduler=look-ahead"; the name alone where it says of what it is one. Returns `text`. */
+enum { AGAINST_NAME_CHARS = 2 * OVER_VALUE_CHARS };
+const char *against_name(const struct against *against, const char *name,
+                         char text[AGAINST_NAME_CHARS]);
+
 #endif

@@ -43,12 +43,17 @@ struct sweep {
     struct asked *asked;         /* one a point: its settings */
     struct sample *samples;      /* one a point, by sweep_settle */
     struct warnings *of_prices;  /* the same: one of them says that sources of prices differ */
+    struct against against;      /* whom points are compared with; not given: the first system */
+    size_t against_axis, against_at; /* its axis, and the place of its value */
     bool has_slo, has_bound;
 };
 
 /* The value of an axis at a point, and its name in tables. */
 const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis);
 const char *sweep_name(const struct sweep *sweep, size_t point, size_t i_axis);
+
+/* The axis of a key, as tables head it; n_axes: there is none. */
+size_t sweep_axis(const struct sweep *sweep, const char *key);
 
 /* Once the runs are there. */
 void sweep_settle(struct sweep *sweep);

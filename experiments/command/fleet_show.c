@@ -1,0 +1,295 @@
+/* What `unmask capacity --rate` found: fleets, their cost, and how they are started. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/cautions.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/command/capacity_show.h"
+#include "experiments/run/sweep/sample.h"
+
+/* The fewest replicas with which every seed meets the objectives; NAN: there are none. */
+static double replicas_of(const struct capacities *c, size_t config) {
+    double most = 0;
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct search *search = capacity_search(c, config, s);
+        most = fmax(most, search->met.replicas);
+        if (search->state != CAPACITY_FOUND) {
+            return (double)NAN;
+        }
+    }
+    return most;
+}
+
+static double gpus_of(const struct capacities *c, size_t config) {
+    const struct trial *met = &capacity_search(c, config, 0)->met;
+    return met->replicas > 0 ? replicas_of(c, config) * met->gpus / met->replicas : (double)NAN;
+}
+
+/* An hour's dollars, or GPUs where no price is known. */
+static double cost_of(const struct capacities *c, size_t config) {
+    return c->configs[config].price * gpus_of(c, config);
+}
+
+/* What each seed's fewest replicas cost. */
+static struct spread cost_spread(const struct capacities *c, size_t config) {
+    double values[SAMPLE_MOST_SEEDS];
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct search *search = capacity_search(c, config, s);
+        values[s] = search->state == CAPACITY_FOUND ? c->configs[config].price * search->met.gpus
+                                                    : (double)NAN;
+    }
+    return spread_of(values, capacity_samples(c, config));
+}
+
+static bool is_cheapest(const struct capacities *c, size_t config) {
+    const double cost = cost_of(c, config);
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        if (cost_of(c, i) < cost) {
+            return false;
+        }
+    }
+    return isfinite(cost);
+}
+
+static const struct released *released_at(const struct capacities *c, size_t config) {
+    return &capacity_search(c, config, 0)->released;
+}
+
+/* Requests of the longest run, of any seed. */
+static double requests_of(const struct capacities *c, size_t config) {
+    double most = 0;
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        most = fmax(most, (double)capacity_search(c, config, s)->n_requests);
+    }
+    return most;
+}
+
+static const char *kind_of(const struct capacities *c, size_t config) {
+    return released_at(c, config)->is_published ? "published" : "design";
+}
+
+static void add_row(struct table *table, const struct capacities *c, size_t i) {
+    char text[512];
+    for (size_t a = 0; a < c->n_axes; a++) {
+        table_text(table, c->configs[i].values[a]);
+    }
+    if (capacity_common(c, "model")[0] == '\0') {
+        table_text(table, cmd_text(capacity_search(c, i, 0)->summary, "model"));
+    }
+    struct spread cost = cost_spread(c, i);
+    table_add(table, "s %.0f %.0f", kind_of(c, i), replicas_of(c, i), gpus_of(c, i));
+    if (c->prices != NULL) {
+        table_number(table, cost_of(c, i), "%.2f");
+        table_number(table, cost_of(c, i) / 3.6 / c->found.fleet_req_s, "%.3f");
+    }
+    if (capacity_samples(c, i) > 1) {
+        capacity_cell(table, &cost, "%.2f", 1, "");
+    } else if (c->found.n_seeds > 1) {
+        table_text(table, NULL);
+    }
+    for (size_t t = 0; t <= c->objectives.n; t++) {
+        const bool is_share = t == c->objectives.n;
+        struct spread spread = capacity_at_met(c, i, t);
+        if (is_share || objective_is_of_time(&c->objectives.items[t])) {
+            capacity_cell(table, &spread, is_share ? "%.1f" : "%.3g", is_share ? 100 : 1, "");
+        }
+    }
+    capacity_limits(c, i, text, sizeof text);
+    table_text(table, text[0] != '\0' ? text : NULL);
+    capacity_missed(c, i, text, sizeof text);
+    table_text(table, text[0] != '\0' ? text : NULL);
+    table_number(table, requests_of(c, i), "%.0f");
+    table_text(table, is_cheapest(c, i) ? "*" : "");
+}
+
+static struct table *make_table(const struct capacities *c) {
+    struct table *table = table_open("");
+    for (size_t a = 0; a < c->n_axes; a++) {
+        table_column(table, c->axes[a]);
+    }
+    table_columns(table, capacity_common(c, "model")[0] == '\0' ? "model" : "");
+    table_columns(table, "is|replicas|GPUs");
+    table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
+    table_columns(table, c->found.n_seeds == 1 ? ""
+                         : c->prices != NULL   ? "$/h by seed"
+                                               : "GPUs by seed");
+    for (size_t t = 0; t < c->objectives.n; t++) {
+        const struct objective *o = &c->objectives.items[t];
+        if (objective_is_of_time(o)) {
+            char heading[OBJECTIVE_CHARS + 8];
+            snprintf(heading, sizeof heading, "%s_s", o->name);
+            table_column(table, heading);
+        }
+    }
+    table_columns(table, "attain_%|limit|one fewer misses|requests|cheapest");
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        add_row(table, c, i);
+    }
+    return table;
+}
+
+/* Why a configuration has no fleet; "" where it has one. */
+static void why_none(const struct capacities *c, size_t i, char *text, size_t size) {
+    text[0] = '\0';
+    for (size_t s = 0; s < c->found.n_seeds && text[0] == '\0'; s++) {
+        const struct search *search = capacity_search(c, i, s);
+        if (search->state == CAPACITY_FAILED) {
+            snprintf(text, size, "no result: %s", search->err.text);
+        } else if (search->state == CAPACITY_NONE && search->missed.replicas == 1) {
+            snprintf(text, size, "one replica serves %.3g requests/s at most, and %d are the most",
+                     search->missed.served_req_s, FLEET_MOST_REPLICAS);
+        } else if (search->state == CAPACITY_NONE && search->missed.state == OFFERED_UNKNOWN &&
+                   !search->missed.is_alone) {
+            snprintf(text, size, "more --requests would tell whether %u replicas keep up",
+                     search->missed.replicas);
+        } else if (search->state == CAPACITY_NONE) {
+            char missed[256];
+            capacity_missed(c, i, missed, sizeof missed);
+            snprintf(text, size, "no number of replicas meets %s: %u still miss it", missed,
+                     search->missed.replicas);
+        } else if (search->still_moves) {
+            snprintf(text, size,
+                     "the answer still moves at %llu requests: more --requests would settle it",
+                     (unsigned long long)search->n_requests);
+        }
+    }
+}
+
+int fleet_check(const struct capacities *c, struct err *err) {
+    char why[1200];
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        if (isfinite(replicas_of(c, i))) {
+            return 0;
+        }
+    }
+    why_none(c, 0, why, sizeof why);
+    return err_world(err, "%s at %.6g requests/s: %.900s", c->configs[0].label,
+                     c->found.fleet_req_s, why);
+}
+
+/* Of each system once: how it is started, or that no program is. */
+static void print_released(const struct capacities *c, FILE *out) {
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        const struct released *r = released_at(c, i);
+        const char *system = c->configs[i].values[0];
+        const bool is_new = i == 0 || strcmp(system, c->configs[i - 1].values[0]) != 0;
+        if (!r->is_published && is_new && isfinite(replicas_of(c, i))) {
+            fprintf(out, "%-13s%s: no released program is configured so; %s%s\n", "design", system,
+                    r->near[0] != '\0' ? "the nearest that is published: "
+                                       : "none that is published is near",
+                    r->near);
+        } else if (r->command[0] != '\0' && isfinite(replicas_of(c, i))) {
+            fprintf(out, "%-13s%s: %s, each of %.0f replicas: %s%s%s\n", "started",
+                    c->configs[i].label, r->program, replicas_of(c, i), r->command,
+                    r->file[0] != '\0' ? "; " : "", r->file);
+        } else if (r->is_published && is_new) {
+            fprintf(out, "%-13s%s: %s has no server whose arguments are known\n", "published",
+                    system, r->program[0] != '\0' ? r->program : "what its authors released");
+        }
+    }
+}
+
+void fleet_print(const struct capacities *c, FILE *out) {
+    struct cautions cautions = {0};
+    char why[1200], note[SPREAD_NOTE_CHARS];
+    capacity_print_head(c, out);
+    struct table *table = make_table(c);
+    table_print(table, out);
+    table_close(table);
+    fprintf(
+        out,
+        "\nreplicas: the fewest with which every seed meets the objectives, of %.6g requests/s; "
+        "values are each seed's at its own fewest; limit: of one replica fewer;\nrequests: as many "
+        "as it took "
+        "until the answer no longer moved; cheapest *: of all that meet them\n",
+        c->found.fleet_req_s);
+    if (capacity_most_samples(c) > 1) {
+        fprintf(out, "± and (to): %s\n", spread_note(capacity_most_samples(c), note));
+    }
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        why_none(c, i, why, sizeof why);
+        if (why[0] != '\0') {
+            fprintf(out, "%-13s%s: %s\n", "note", c->configs[i].label, why);
+        }
+        if (capacity_state(c, i) != CAPACITY_FAILED) {
+            struct warnings warnings = capacity_warnings(c, i);
+            cautions_add(&cautions, c->configs[i].label, &warnings);
+        }
+    }
+    print_released(c, out);
+    cautions_print(&cautions, out);
+}
+
+/* ---- JSON ---- */
+
+static json_t *known(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *text_or_null(const char *text) {
+    return text[0] != '\0' ? json_string(text) : json_null();
+}
+
+static json_t *config_json(const struct capacities *c, size_t i) {
+    const struct released *r = released_at(c, i);
+    json_t *object = json_object(), *seeds = json_array();
+    struct spread cost = cost_spread(c, i);
+    struct warnings warnings = capacity_warnings(c, i);
+    char text[1200];
+    for (size_t a = 0; a < c->n_axes; a++) {
+        json_object_set_new(object, c->axes[a], json_string(c->configs[i].values[a]));
+    }
+    static const char *const same[] = {"model", "gpu", "profile_kind", "host"};
+    for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
+        json_t *value = json_object_get(capacity_search(c, i, 0)->summary, same[k]);
+        json_object_set(object, same[k], value != NULL ? value : json_null());
+    }
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct search *search = capacity_search(c, i, s);
+        json_t *seed = capacity_search_json(c, search);
+        json_object_set_new(
+            seed, "replicas",
+            known(search->state == CAPACITY_FOUND ? search->met.replicas : (double)NAN));
+        json_object_set_new(seed, "requests", json_integer((json_int_t)search->n_requests));
+        json_array_append_new(seeds, seed);
+    }
+    json_object_set_new(object, "is", json_string(kind_of(c, i)));
+    json_object_set_new(object, "state", json_string(capacity_state_words[capacity_state(c, i)]));
+    json_object_set_new(object, "replicas", known(replicas_of(c, i)));
+    json_object_set_new(object, "gpus", known(gpus_of(c, i)));
+    json_object_set_new(object, "cost", known(cost_of(c, i)));
+    json_object_set_new(object, "cost_by_seed", spread_json(&cost));
+    json_object_set_new(
+        object, "dollars_per_1000_requests",
+        known(c->prices != NULL ? cost_of(c, i) / 3.6 / c->found.fleet_req_s : (double)NAN));
+    json_object_set_new(object, "cheapest", json_boolean(is_cheapest(c, i)));
+    capacity_limits(c, i, text, sizeof text);
+    json_object_set_new(object, "limit", text_or_null(text));
+    capacity_missed(c, i, text, sizeof text);
+    json_object_set_new(object, "one_fewer_misses", text_or_null(text));
+    why_none(c, i, text, sizeof text);
+    json_object_set_new(object, "note", text_or_null(text));
+    json_object_set_new(object, "released",
+                        json_pack("{s:o, s:o, s:o, s:o}", "program", text_or_null(r->program),
+                                  "command", text_or_null(r->command), "file",
+                                  text_or_null(r->file), "nearest", text_or_null(r->near)));
+    json_object_set_new(object, "by_seed", seeds);
+    json_object_set_new(object, "warnings", caution_json(&warnings));
+    return object;
+}
+
+json_t *fleet_json(const struct capacities *c) {
+    json_t *terms = json_array(), *configs = json_array();
+    for (size_t i = 0; i < c->objectives.n; i++) {
+        json_array_append_new(terms, json_string(c->objectives.items[i].text));
+    }
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        json_array_append_new(configs, config_json(c, i));
+    }
+    return json_pack("{s:s, s:f, s:o, s:I, s:s, s:o}", "workload",
+                     c->configs[0].asked.request.workload, "rate_req_s", c->found.fleet_req_s,
+                     "objectives", terms, "seeds", (json_int_t)c->found.n_seeds, "cost_unit",
+                     c->prices != NULL ? "USD/h" : "GPUs", "configurations", configs);
+}

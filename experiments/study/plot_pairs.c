@@ -1,0 +1,123 @@
+#include "experiments/study/plot_pairs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/field.h"
+#include "experiments/study/figure.h"
+#include "sim/base/mem.h"
+
+void plot_write_condition(FILE *out, const char *sql) {
+    static const char of_words[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    while (*sql != '\0') {
+        char name[FIELD_CHARS], column[FIELD_CHARS];
+        size_t length = strspn(sql, of_words);
+        const bool is_field =
+            length > 0 && length < sizeof name && strchr("0123456789.", *sql) == NULL;
+        if (is_field) {
+            snprintf(name, sizeof name, "%.*s", (int)length, sql);
+            fputs(strchr(name, '.') != NULL ? field_column(name, column) : name, out);
+        } else if (length == 0 && strchr("'\"", *sql) != NULL) {
+            const char *end = strchr(sql + 1, *sql);
+            length = end != NULL ? (size_t)(end - sql) + 1 : strlen(sql);
+        } else if (length == 0) {
+            length = 1;
+        }
+        fprintf(out, "%.*s", is_field ? 0 : (int)length, sql);
+        sql += length;
+    }
+}
+
+/* The column of its key. Returns `column`. */
+static const char *against_column(const struct plot_request *request, char column[FIELD_CHARS]) {
+    return field_column(request->against.key, column);
+}
+
+/* Equality of what tells runs apart, but for the key of --against. */
+static void write_equal(FILE *out, const struct plot_request *request,
+                        const struct plot_list *list) {
+    char key[FIELD_CHARS];
+    for (size_t i = 0; i < list->n; i++) {
+        if (strcmp(list->column[i], against_column(request, key)) != 0) {
+            fprintf(out, " AND s.\"%s\" IS b.\"%s\"", list->column[i], list->column[i]);
+        }
+    }
+}
+
+/* Each run with what it has more than the one of its place and seed that --against names. */
+static void write_pairs(FILE *out, const struct plot_request *request) {
+    char key[FIELD_CHARS];
+    fputs("SELECT s.*", out);
+    for (size_t i = 0; i < request->y.n; i++) {
+        fprintf(out, ", s.\"%s\" - b.\"%s\" AS difference_%zu", request->y.column[i],
+                request->y.column[i], i);
+    }
+    fprintf(out, " FROM shown AS s JOIN shown AS b ON b.\"%s\" || '' = '",
+            against_column(request, key));
+    for (const char *c = request->against.value; *c != '\0'; c++) {
+        fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, out);
+    }
+    fputs("' AND s.seed IS b.seed AND s.tenant IS b.tenant AND s.priority IS b.priority", out);
+    write_equal(out, request, &request->x);
+    write_equal(out, request, &request->by);
+    write_equal(out, request, &request->facets);
+    fputs(" ORDER BY s.place", out);
+}
+
+/* Which of the values in the runs it names, as they have it. */
+static int find_against(struct plot_request *request, struct tables *tables, struct err *err) {
+    char query[4 * FIELD_CHARS], key[FIELD_CHARS];
+    json_t *rows = NULL, *row;
+    size_t i, at = 0;
+    against_column(request, key);
+    snprintf(query, sizeof query,
+             "SELECT DISTINCT \"%s\" || '' AS text FROM shown WHERE \"%s\" IS NOT NULL ORDER BY 1",
+             key, key);
+    int status = tables_select(tables, query, "plot", &rows, err);
+    const size_t n = json_array_size(rows);
+    char(*values)[OVER_VALUE_CHARS] = mem_zeroed(n + 1, sizeof *values);
+    json_array_foreach(rows, i, row) {
+        snprintf(values[i], sizeof values[i], "%s",
+                 json_string_value(json_object_get(row, "text")));
+    }
+    status = status != 0
+                 ? status
+                 : against_find(&request->against, values[0], sizeof values[0], n, &at, err);
+    if (status == 0) {
+        memcpy(request->against.value, values[at], sizeof values[at]);
+    }
+    free(values);
+    json_decref(rows);
+    return status;
+}
+
+int plot_pair(struct plot_request *request, struct tables *tables, struct err *err) {
+    char query[2 * FIELD_CHARS + OVER_VALUE_CHARS], key[FIELD_CHARS];
+    int status = find_against(request, tables, err);
+    if (status == 0) {
+        char *pairs = NULL;
+        size_t size;
+        FILE *out = mem_stream(&pairs, &size);
+        write_pairs(out, request);
+        mem_stream_close(out);
+        status = tables_keep(tables, "paired", pairs, "plot", err);
+        free(pairs);
+    }
+    if (status != 0) {
+        return status;
+    }
+    snprintf(query, sizeof query,
+             "SELECT 'yes' AS text FROM paired WHERE difference_0 IS NOT NULL GROUP BY 1 HAVING "
+             "count(DISTINCT \"%s\") > 1",
+             against_column(request, key));
+    char *any = tables_text(tables, query);
+    if (any[0] == '\0') {
+        status = err_usage(err,
+                           "--against: no run of another %s has the seed and the place of one of "
+                           "%s, so that no two can be compared",
+                           request->against.key, request->against.value);
+    }
+    free(any);
+    return status;
+}

@@ -1,0 +1,88 @@
+#include "experiments/study/released.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/condition.h"
+#include "sim/base/input/config.h"
+#include "sim/base/input/datadir.h"
+#include "sim/base/num.h"
+#include "sim/system/system_facts.h"
+#include "sim/system/system_reads.h"
+
+static const char ending[] = "-published";
+
+static int is_it(void *state, const char *name, const char *doc) {
+    (void)doc;
+    return strcmp(name, state) == 0;
+}
+
+static void take(const struct config *config, const char *name, const char *key, char *out,
+                 size_t size) {
+    const struct config_entry *entry = config_find(config, name, key);
+    snprintf(out, size, "%s", entry != NULL ? entry->value : "");
+}
+
+int released_named(const char *name, struct released *out, struct err *err) {
+    struct config config;
+    char path[1024], published[2 * RELEASED_NAME_CHARS];
+    *out = (struct released){.is_published = false};
+    data_path(path, sizeof path, "experiments/study/released.ini");
+    if (config_read(path, &config, err) != 0) {
+        return err_status(err);
+    }
+    take(&config, name, "program", out->program, sizeof out->program);
+    take(&config, name, "command", out->command, sizeof out->command);
+    take(&config, name, "file", out->file, sizeof out->file);
+    take(&config, name, "near", out->near, sizeof out->near);
+    config_fini(&config);
+    out->is_published = out->program[0] != '\0' || strstr(name, ending) != NULL;
+    snprintf(published, sizeof published, "%.*s%s", RELEASED_NAME_CHARS, name, ending);
+    if (!out->is_published && out->near[0] == '\0' && system_list(is_it, published, err) == 1) {
+        snprintf(out->near, sizeof out->near, "%.*s", RELEASED_NAME_CHARS - 1, published);
+    }
+    return (int)err->kind;
+}
+
+/* What {KEY} or {KEY=VALUE:TEXT} stands for; `word` begins after the bracket. */
+static void put_value(const struct system *system, const char *word, size_t length, char *out,
+                      size_t size) {
+    const struct system_in in = {system, "sim"};
+    char name[64], text[FACT_CHARS] = "";
+    const size_t key = strcspn(word, "=}"), value = strcspn(word, ":}");
+    snprintf(name, sizeof name, "%.*s", (int)key, word);
+    const char *is =
+        strcmp(name, "model") == 0 ? system->model->name : system_in_fact(&in, name, text);
+    is = is != NULL ? is : "";
+    double number;
+    if (num_f64(is, &number)) {
+        snprintf(text, sizeof text, "%.9g", number);
+        is = text;
+    }
+    if (key == length) {
+        snprintf(out, size, "%s", is);
+    } else if (strlen(is) == value - key - 1 && strncmp(is, word + key + 1, strlen(is)) == 0) {
+        snprintf(out, size, "%.*s", (int)(length - value - 1), word + value + 1);
+    }
+}
+
+int released_of(const struct system *system, struct released *out, struct err *err) {
+    char filled[RELEASED_CHARS] = "";
+    size_t used = 0;
+    if (released_named(system->name, out, err) != 0) {
+        return err_status(err);
+    }
+    for (const char *c = out->command; *c != '\0' && used + 1 < sizeof filled;) {
+        const size_t length = *c == '{' ? strcspn(c, "}") - 1 : 0;
+        if (*c == '{') {
+            put_value(system, c + 1, length, filled + used, sizeof filled - used);
+            used += strlen(filled + used);
+            c += length + 2;
+        } else {
+            filled[used++] = *c == '\n' ? ' ' : *c;
+            c++;
+        }
+    }
+    memcpy(out->command, filled, sizeof filled);
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* Which released program serves as a system does, and how it is started (released.ini). */
+#ifndef UNMASK_EXPERIMENTS_STUDY_RELEASED_H
+#define UNMASK_EXPERIMENTS_STUDY_RELEASED_H
+
+#include <stdbool.h>
+
+#include "sim/system/system.h"
+
+enum { RELEASED_CHARS = 640, RELEASED_NAME_CHARS = 64 };
+
+struct released {
+    bool is_published; /* such a program was released, or the paper's implementation was */
+    char near[RELEASED_NAME_CHARS]; /* of a design: the nearest published system; "": none */
+    char program[96];               /* with its version; "": not known */
+    char command[RELEASED_CHARS];   /* with its arguments; "": it has none that are known */
+    char file[128];                 /* what stands in a file that it reads; "": none */
+};
+
+/* By the name alone: without a command. */
+int released_named(const char *name, struct released *out, struct err *err);
+
+/* Of a resolved system. */
+int released_of(const struct system *system, struct released *out, struct err *err);
+
+#endif
