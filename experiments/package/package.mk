@@ -74,9 +74,10 @@ package-test: deb ## install and pack into scratch folders, and try what came ou
 	@tests/package.sh $(BUILD)
 
 # Policies in Python, each a copy of one of these: in the wheel, and for the module as it stands in the clone.
-SHIMS := $(patsubst %,$(BUILD)/python/%.so,scheduler decoder router)
+SHIMS := $(patsubst %,$(BUILD)/python/%.so,scheduler cache decoder router)
 all: $(SHIMS)
 $(BUILD)/python/scheduler.so: SHIM :=
+$(BUILD)/python/cache.so: SHIM := -DSHIM_CACHE
 $(BUILD)/python/decoder.so: SHIM := -DSHIM_DECODER
 $(BUILD)/python/router.so: SHIM := -DSHIM_ROUTER
 $(SHIMS): experiments/python/unmask/shim.c

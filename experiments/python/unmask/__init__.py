@@ -5,7 +5,7 @@
     unmask.sweep(systems=["dllm-serve", "fast-dllm"], rates=[0.1, 0.2, 0.3], gpus="l40s")
 
 Options are those of the command line, with _ for -; what a command cannot do is an `Error` with the
-program's own sentence. Policies may be written in Python (`Scheduler`, `Decoder`, `Router`).
+program's own sentence. Policies may be written in Python (`Scheduler`, `Cache`, `Decoder`, `Router`).
 """
 
 import hashlib
@@ -17,13 +17,14 @@ import subprocess
 
 from unmask import _results, _values
 from unmask._errors import Error, PolicyError, UsageError
-from unmask._policy import PROGRAM, Decoder, Policies, Router, Scheduler
+from unmask._policy import PROGRAM, Cache, Decoder, Policies, Router, Scheduler
 from unmask._process import warn
 from unmask._signatures import options_of
 from unmask._trace import Trace
+from unmask._view import Phase
 
 __all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "listing", "Trace", "Scheduler",
-           "Decoder", "Router", "Error", "UsageError", "PolicyError", "program"]
+           "Cache", "Decoder", "Router", "Phase", "Error", "UsageError", "PolicyError", "program"]
 
 
 def __getattr__(name):
