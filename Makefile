@@ -55,7 +55,7 @@ say = @printf '  %-4s %s\n'
 endif
 
 LIB_DIRS := $(patsubst %/,%,$(foreach top,sim engine kernels traces analysis experiments,$(wildcard $(top)/ $(top)/*/ $(top)/*/*/)))
-MAINS    := experiments/command/main.c experiments/package/manual.c experiments/gpu/refit.c
+MAINS    := experiments/command/main.c experiments/package/manual.c experiments/package/older.c experiments/gpu/refit.c
 LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))

@@ -26,7 +26,7 @@ _FLAGS = "grows", "changes_passes", "reads_entropy", "reads_statistics"
 _WRITTEN = struct.Struct("128s" + _MAX_REASONS * f"{_REASON_CHARS + 1}s" + f"{len(_METHODS)}B{len(_FLAGS)}B2xI")
 _MOST_MEMORY_BYTES = 4096
 _HERE = pathlib.Path(__file__).resolve().parent
-_BUILD = _HERE.parents[2] / "build"
+_BUILD = _HERE.parent.parent.parent / "build"
 # Installed they are beside this file; in a clone they are what `make` has built there.
 PROGRAM, _SHIMS = next(((program, shims) for program, shims in ((_HERE / "bin/unmask", _HERE / "lib"), (
     _BUILD / "unmask", _BUILD / "python")) if program.exists() and shims.exists()), (_HERE / "bin/unmask", _HERE / "lib"))
