@@ -55,7 +55,7 @@ say = @printf '  %-4s %s\n'
 endif
 
 LIB_DIRS := $(patsubst %/,%,$(foreach top,sim engine kernels traces analysis experiments,$(wildcard $(top)/ $(top)/*/ $(top)/*/*/)))
-MAINS    := experiments/command/main.c experiments/package/manual.c experiments/gpu/refit.c
+MAINS    := experiments/command/main.c experiments/package/manual.c experiments/package/older.c experiments/gpu/refit.c
 LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
@@ -71,7 +71,7 @@ PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test freeze
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test freeze slurm-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -368,6 +368,10 @@ mpi: ## install MPI, build the library by which ranks talk, test sweeps under mp
 	@sh .ci/packages $(MPI_PACKAGES)
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/experiments/test_ranks
 	@$(MAKE) --no-print-directory $(BUILD)/tests/experiments/test_ranks.run
+slurm-test: ## try docs/cluster.md's steps under a Slurm of one node, which it installs (root): half a minute
+	@sh .ci/packages $(MPI_PACKAGES) slurm-wlm munge
+	@$(MAKE) --no-print-directory all
+	@tests/slurm.sh $(BUILD)
 threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask

@@ -293,11 +293,14 @@ def package(folder, **changed):
     for name in "bin", "lib":
         os.mkdir(f"{folder}/unmask/{name}")
     os.symlink(f"{COPY}/build/unmask", f"{folder}/unmask/bin/unmask")
+    os.makedirs(f"{folder}/include/{os.path.dirname(PYTHON)}", exist_ok=True)
+    if not os.path.lexists(f"{folder}/include/{PYTHON}"):
+        os.symlink(f"{folder}/unmask", f"{folder}/include/{PYTHON}")
     for path, text in changed.items():
         with open(f"{folder}/unmask/{path}", "w") as file:
             file.write(text)
-    shim = ["gcc", "-std=c11", f"-I{COPY}", "-O2", "-shared", "-fPIC", f"{folder}/unmask/shim.c", "-o"]
-    kinds = {"scheduler": [], "decoder": ["-DSHIM_DECODER"], "router": ["-DSHIM_ROUTER"]}
+    shim = ["gcc", "-std=c11", f"-I{folder}/include", f"-I{COPY}", "-O2", "-shared", "-fPIC", f"{folder}/unmask/shim.c", "-o"]
+    kinds = {"scheduler": [], **{kind: [f"-DSHIM_{kind.upper()}"] for kind in ("cache", "decoder", "router")}}
     return all(run([*shim, f"{folder}/unmask/lib/{kind}.so", *defined])[0] == 0 for kind, defined in kinds.items())
 
 
@@ -704,7 +707,7 @@ def since(asked, tests, pool):
         spots = {spot: places for spot, places in spots.items() if spot[0] != "python"}
     if not spots:
         sys.exit(f"mutate: no line that can be broken is new since {asked.since}{' in ' * bool(asked.module)}{asked.module}")
-    seed, files = f"{asked.seed or 1} since {commit[:12]}", [*library_sources(), *python_sources(), f"{PYTHON}/shim.c"]
+    seed, files = f"{asked.seed or 1} since {commit[:12]}", [*library_sources(), *python_sources(), *(f"{PYTHON}/shim{part}" for part in (".c", "_line.h"))]
     state = digest_of(*map(suite_text, suites(tests.pattern)), *(open(f"{COPY}/{path}").read() for path in files))
     rng, order = random.Random(seed), sorted(spots)
     rng.shuffle(order)

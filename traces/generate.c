@@ -153,6 +153,88 @@ static enum source_reply bursts_next(void *state, struct rng *rng, int64_t *at_n
     return SOURCE_ROW;
 }
 
+/* ---- ramps and stages: Poisson processes whose rate changes once, steadily or in steps ---- */
+
+struct rise {
+    double from, to; /* times the rate */
+    int64_t over_ns, stage_ns;
+    uint32_t stages;
+    double rate_per_ns;
+    double
+        passed; /* expected arrivals up to the last one, over rate_per_ns: ns at the rate itself */
+};
+
+#define FROM_PARAM                                                                                 \
+    PARAM("from", PARAM_F64, struct rise, from, "1", "0", 0, 1000,                                 \
+          "rate at the beginning, times the rate asked for")
+#define TO_PARAM                                                                                   \
+    PARAM("to", PARAM_F64, struct rise, to, "1", "2", 0.001, 1000,                                 \
+          "rate at the end, and from then on, times the rate asked for")
+
+static const struct param ramp_params[] = {
+    FROM_PARAM,
+    TO_PARAM,
+    PARAM("over_ns", PARAM_I64, struct rise, over_ns, "ns", "300s", 1, 1e15,
+          "how long it takes from the one to the other"),
+};
+
+static const struct param stages_params[] = {
+    PARAM("from", PARAM_F64, struct rise, from, "1", "0.5", 0, 1000,
+          "rate of the first stage, times the rate asked for"),
+    PARAM("to", PARAM_F64, struct rise, to, "1", "1.5", 0.001, 1000,
+          "rate of the last stage, which does not end, times the rate asked for"),
+    PARAM("stages", PARAM_U32, struct rise, stages, "1", "4", 2, 1000,
+          "how many there are, at even distances"),
+    PARAM("stage_ns", PARAM_I64, struct rise, stage_ns, "ns", "60s", 1, 1e15, "length of each"),
+};
+
+static int rise_start(void *state, double rate_per_s, struct err *err) {
+    (void)err;
+    ((struct rise *)state)->rate_per_ns = rate_per_s * 1e-9;
+    return 0;
+}
+
+/* One exponential draw more is expected to have arrived; `ns` of that time, never before the last.
+ */
+static double rise_passed(struct rise *rise, struct rng *rng) {
+    rise->passed -= log(rng_uniform(rng)) / rise->rate_per_ns;
+    return rise->passed;
+}
+
+static enum source_reply rise_to(int64_t *at_ns, double ns) {
+    const int64_t next_ns = ns < (double)max_arrival_ns ? llround(ns) : max_arrival_ns;
+    *at_ns = next_ns > *at_ns ? next_ns : *at_ns;
+    return SOURCE_ROW;
+}
+
+/* Where from t + (to - from) t^2 / (2 over) is what is expected to have passed. */
+static enum source_reply ramp_next(void *state, struct rng *rng, int64_t *at_ns) {
+    struct rise *rise = state;
+    const double over = (double)rise->over_ns, passed = rise_passed(rise, rng);
+    const double whole = (rise->from + rise->to) / 2 * over;
+    if (passed >= whole) {
+        return rise_to(at_ns, over + (passed - whole) / rise->to);
+    }
+    const double slope = (rise->to - rise->from) / over;
+    const double root = sqrt(fmax(0, rise->from * rise->from + 2 * slope * passed));
+    return rise_to(at_ns, 2 * passed / (rise->from + root));
+}
+
+static enum source_reply stages_next(void *state, struct rng *rng, int64_t *at_ns) {
+    struct rise *rise = state;
+    double left = rise_passed(rise, rng), begin = 0;
+    const double step = (rise->to - rise->from) / (rise->stages - 1);
+    for (uint32_t i = 0; i + 1 < rise->stages; i++) {
+        const double rate = rise->from + step * i, whole = rate * (double)rise->stage_ns;
+        if (left < whole) {
+            return rise_to(at_ns, begin + left / rate);
+        }
+        left -= whole;
+        begin += (double)rise->stage_ns;
+    }
+    return rise_to(at_ns, begin + left / rise->to);
+}
+
 /* ---- all at once ---- */
 
 static enum source_reply all_at_once_next(void *state, struct rng *rng, int64_t *at_ns) {
@@ -289,6 +371,22 @@ static const struct process processes[] = {
      .state_bytes = sizeof(struct bursts),
      .start = bursts_start,
      .next = bursts_next},
+    {.name = "ramp",
+     .doc = "Poisson arrivals whose rate rises steadily, or falls, and then stays",
+     .has_rate = true,
+     .params = ramp_params,
+     .n_params = COUNT(ramp_params),
+     .state_bytes = sizeof(struct rise),
+     .start = rise_start,
+     .next = ramp_next},
+    {.name = "stages",
+     .doc = "Poisson arrivals whose rate rises in steps, or falls; the last stays",
+     .has_rate = true,
+     .params = stages_params,
+     .n_params = COUNT(stages_params),
+     .state_bytes = sizeof(struct rise),
+     .start = rise_start,
+     .next = stages_next},
     {.name = "all-at-once", .doc = "every request is there at the start", .next = all_at_once_next},
     {.name = "closed-loop",
      .doc = "a number of clients, each sending its next request after its last one's completion",

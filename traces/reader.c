@@ -39,6 +39,9 @@ struct trace {
     uint64_t n_given, n_failed, n_left_out;
     int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
     struct err bad;            /* once set, every further call repeats it */
+    bool skips_bad;            /* rows that are none */
+    uint64_t n_bad;
+    struct err first_bad;
 };
 
 /* Reads the next line into trace->line; `*more` is false at the end of the file. */
@@ -256,9 +259,15 @@ static int survey_rows(struct trace *trace, struct format_survey *survey, struct
             *err = (struct err){0};
             return 0;
         }
-        if (!more || trace->format->family->take_apart(&trace->layout, &trace->line, &record,
-                                                       &ignored) != 0) {
+        if (!more) {
             return 0;
+        }
+        if (trace->format->family->take_apart(&trace->layout, &trace->line, &record, &ignored) !=
+            0) {
+            if (!trace->skips_bad) {
+                return 0;
+            }
+            continue;
         }
         survey_row(survey, &record);
         json_decref(record.object);
@@ -430,6 +439,7 @@ static int open_file(struct trace *trace, const struct trace_reading *how, struc
         setvbuf(trace->file, NULL, _IONBF, 0); /* our own buffer is the only one */
     }
     trace->layout.skips_failed = how->skip_failed;
+    trace->skips_bad = how->skip_bad;
     status = open_rows(trace, err);
     if (status == 0 && trace->format->family->take == NULL) {
         status = learn(trace, how, unit_ns, err);
@@ -606,7 +616,7 @@ int trace_rewind(struct trace *trace, struct err *err) {
     if (trace->sorted != NULL) {
         return 0;
     }
-    trace->n_failed = trace->n_left_out = 0;
+    trace->n_failed = trace->n_left_out = trace->n_bad = 0;
     return reader_to_first_row(trace, err);
 }
 
@@ -650,9 +660,30 @@ static int check_had(const struct trace *trace, struct err *err) {
     return 0;
 }
 
+/* The row of the line that was read. */
+static int read_line(struct trace *trace, struct trace_row *row, struct err *err) {
+    if (trace->line.length == 0) {
+        return err_world(err, "%s:%" PRIu64 ": found an empty line, expected a request",
+                         trace->path, trace->line.number);
+    }
+    int status = read_row(trace, row, err);
+    return status == 0 && !row->left_out && !row->failed ? check_order(trace, row, err) : status;
+}
+
+/* Whether a row that is none is left out, of which the first is kept. */
+static bool leave_bad_out(struct trace *trace, struct err *err) {
+    if (trace->skips_bad) {
+        if (trace->n_bad++ == 0) {
+            trace->first_bad = *err;
+        }
+        *err = (struct err){0};
+    }
+    return trace->skips_bad;
+}
+
 static int reader_next_row(struct trace *trace, struct trace_row *row, bool *more,
                            struct err *err) {
-    do {
+    for (;;) {
         int status = reader_next_line(trace, more, err);
         if (status != 0) {
             return status;
@@ -660,21 +691,16 @@ static int reader_next_row(struct trace *trace, struct trace_row *row, bool *mor
         if (!*more) {
             return check_had(trace, err);
         }
-        if (trace->line.length == 0) {
-            return err_world(err, "%s:%" PRIu64 ": found an empty line, expected a request",
-                             trace->path, trace->line.number);
+        status = read_line(trace, row, err);
+        if (status != 0 && leave_bad_out(trace, err)) {
+            continue;
         }
-        status = read_row(trace, row, err);
-        if (status == 0 && !row->left_out && !row->failed) {
-            status = check_order(trace, row, err);
-        }
-        if (status != 0) {
+        if (status != 0 || (!row->failed && !row->left_out)) {
             return status;
         }
         trace->n_failed += row->failed;
         trace->n_left_out += row->left_out;
-    } while (row->failed || row->left_out);
-    return 0;
+    }
 }
 
 /* The same from the rows in order, where they had to be put so. */
@@ -701,9 +727,10 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
     if (status == 0 && !more && trace->n_given == 0) {
         status = err_world(&trace->bad,
                            "%s:%" PRIu64 ": found the end of the file (%" PRIu64
-                           " failed requests before it%s), expected at least one request",
+                           " failed requests before it%s%s), expected at least one request",
                            trace->path, trace->line.number + 1, trace->n_failed,
-                           trace->n_left_out > 0 ? ", others left out by --where" : "");
+                           trace->n_left_out > 0 ? ", others left out by --where" : "",
+                           trace->n_bad > 0 ? ", others that cannot be read" : "");
     }
     if (status != 0) {
         err_set(err, trace->bad.kind, trace->bad.code, "%s", trace->bad.text);
@@ -770,6 +797,11 @@ bool trace_has_answers(const struct trace *trace) {
 
 bool trace_has_sessions(const struct trace *trace) {
     return has_column(trace, COLUMN_SESSION) && trace->has_turns;
+}
+
+uint64_t trace_bad(const struct trace *trace, const char **first) {
+    *first = trace->n_bad > 0 ? trace->first_bad.text : "";
+    return trace->n_bad;
 }
 
 uint64_t trace_skipped(const struct trace *trace) {

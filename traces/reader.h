@@ -58,6 +58,7 @@ struct trace_reading {
     const char *where;     /* "status=ok,model!=x": which rows count; NULL: all */
     uint32_t hash_tokens;  /* what a hash id stands for; 0: as format and rows say */
     bool skip_failed;      /* rows without tokens, or that say so by a status, failed */
+    bool skip_bad;         /* rows that are none are left out and counted */
     bool sorts; /* rows need not be in order of arrival: they are held in memory and sorted */
     struct prompt_taker counter; /* counts the tokens of a list of conversations */
 };
@@ -85,6 +86,11 @@ bool trace_has_answers(const struct trace *trace);
 
 /* Whether its rows are turns of conversations (conversations.h). */
 bool trace_has_sessions(const struct trace *trace);
+
+/* Rows that were none, which skip_bad left out since the first row, and what the first of them
+ * lacks
+ * ("" where there is none). */
+uint64_t trace_bad(const struct trace *trace, const char **first);
 
 /* Failed requests passed over since the first row, and rows left out by `where`. */
 uint64_t trace_skipped(const struct trace *trace);

@@ -161,6 +161,11 @@ static int read_text(struct generation *g, const struct system *system, const ch
     }
     const struct prompt prompt = {.path = "--text", .text = text, .text_bytes = strlen(text)};
     g->is_text = true;
+    if (status == 0 && strcmp(g->questions->chat->name, "qa") == 0) {
+        fputs("unmask: models of experiments/train know problems like those of "
+              "experiments/train/prompts alone: what they answer to any other text means nothing\n",
+              stderr);
+    }
     return status != 0 ? status : take_one(g, system, &prompt, err);
 }
 

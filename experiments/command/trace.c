@@ -195,6 +195,7 @@ static const struct option reading_options[] = {
      false},
     {"where", "NAME=VALUE,...", "which of its rows count; != for those that do not", false},
     {"skip-failed", NULL, "leave out rows that failed or have no tokens", false},
+    {"skip-bad", NULL, "leave out rows that cannot be read, and say how many and why", false},
     {"sort", NULL, "the file's rows need not be in order of arrival", false},
     {"tokenizer", "FOLDER", "count the tokens of texts (prompts, ShareGPT) by its tokenizer.json",
      false},
@@ -257,6 +258,7 @@ static int read_how(const struct options *options, struct trace_reading *how, st
                                   .time_unit = options_text(options, "time-unit"),
                                   .where = options_text(options, "where"),
                                   .skip_failed = options_has(options, "skip-failed"),
+                                  .skip_bad = options_has(options, "skip-bad"),
                                   .sorts = options_has(options, "sort")};
     int status = options_whole(options, "hash-tokens", 1, UINT32_MAX, &hash_tokens, err);
     how->hash_tokens = (uint32_t)hash_tokens;
@@ -287,6 +289,12 @@ static int read_opened(struct trace *trace, const struct trace_reading *how, con
     }
     trace_set_taker(trace, &how->counter);
     status = status != 0 ? status : arrivals_read(trace_source(trace), most, &out->arrivals, err);
+    const char *first;
+    const uint64_t n_bad = trace_bad(trace, &first);
+    if (status == 0 && n_bad > 0) {
+        fprintf(stderr, "unmask: left out %" PRIu64 " row%s that cannot be read; the first: %s\n",
+                n_bad, n_bad == 1 ? "" : "s", first);
+    }
     snprintf(out->format, sizeof out->format, "%s", trace_format(trace));
     out->n_failed = trace_skipped(trace);
     out->n_left_out = trace_left_out(trace);

@@ -2,7 +2,8 @@
 #
 #   make install PREFIX=/usr/local DESTDIR=      program, data, headers of policies, manual, completion
 #   make deb                                     build/unmask_VERSION_ARCH.deb
-#   make wheel                                   build/wheel/unmask-VERSION-PLATFORM.whl
+#   make wheel                                   build/wheel/unmask-VERSION-PLATFORM.whl, for glibc 2.28 and newer
+#   make wheel GLIBC=host                        the same for this machine's glibc and newer, without PyPI's linker
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -18,7 +19,7 @@ DATA := analysis/plot/report.html kernels/profiles sim/model/models sim/model/gp
 MEASURED = $(shell grep -rhoE 'experiments/gpu/results/[A-Za-z0-9_./-]+[A-Za-z0-9]' experiments/study/studies --include=*.ini | sort -u)
 TEMPLATES := $(wildcard tests/plugins/template_*.c)
 
-.PHONY: install reference paper-tables docs deb package-test wheel wheel-test python-test python-bench
+.PHONY: install reference paper-tables docs deb package-test wheel wheel-test wheel-oldest python-test python-bench
 
 reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, and Python's options, from the program's tables
 	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
@@ -26,6 +27,7 @@ reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, a
 	$(Q)$(BUILD)/manual features >docs/reference/features.md
 	$(Q)$(BUILD)/manual fields >docs/reference/fields.md
 	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py
+	$(Q)python3 experiments/python/stubs.py >$(BUILD)/__init__.pyi && mv $(BUILD)/__init__.pyi experiments/python/unmask/__init__.pyi
 
 paper-tables: all ## renew the tables of docs/papers: every figure is run, more than a minute
 	$(Q)$(BUILD)/unmask figure --all --out $(BUILD)/paper-tables >/dev/null
@@ -75,9 +77,10 @@ package-test: deb ## install and pack into scratch folders, and try what came ou
 	@tests/package.sh $(BUILD)
 
 # Policies in Python, each a copy of one of these: in the wheel, and for the module as it stands in the clone.
-SHIMS := $(patsubst %,$(BUILD)/python/%.so,scheduler decoder router)
+SHIMS := $(patsubst %,$(BUILD)/python/%.so,scheduler cache decoder router)
 all: $(SHIMS)
 $(BUILD)/python/scheduler.so: SHIM :=
+$(BUILD)/python/cache.so: SHIM := -DSHIM_CACHE
 $(BUILD)/python/decoder.so: SHIM := -DSHIM_DECODER
 $(BUILD)/python/router.so: SHIM := -DSHIM_ROUTER
 $(SHIMS): experiments/python/unmask/shim.c
@@ -86,16 +89,42 @@ $(SHIMS): experiments/python/unmask/shim.c
 	$(Q)$(CC) -I. $(CSTD) $(WARN) $(WERROR) $(SHIM) -O2 -s -shared -fPIC -MMD -MP -MF $(@:.so=.d) -o $@ $<
 -include $(SHIMS:.so=.d)
 
-# The wheel has the portable program, which needs nothing but libc, beside a module in Python.
+# The wheel has the portable program, which needs nothing but libc, beside a module in Python. Objects are the compiler's as
+# always; PyPI's ziglang links them against the symbols that glibc had at version GLIBC, so that older systems load them.
+GLIBC ?= 2.28
 WHEEL := $(BUILD)/wheel
-wheel: $(BUILD)/manual $(SHIMS) ## build a wheel for Python in build/wheel
-	@$(MAKE) --no-print-directory $(BUILD)/portable/unmask
+ifeq ($(GLIBC),host)
+WHEEL_PROGRAM := $(BUILD)/portable/unmask
+else
+WHEEL_PROGRAM := $(BUILD)/glibc-$(GLIBC)/unmask
+endif
+ZIG    := $(BUILD)/zig/venv/bin/python -m ziglang
+OLD_LD  = ZIG_GLOBAL_CACHE_DIR=$(abspath $(BUILD))/zig/cache $(ZIG) cc -target $(shell uname -m)-linux-gnu.$(GLIBC)
+ARCHIVE = $(shell $(CC) -print-file-name=lib$(1).a)
+$(BUILD)/zig/ready:
+	@sh .ci/packages python3-venv
+	@mkdir -p $(@D)
+	$(Q)[ -x $(@D)/venv/bin/python ] || python3 -m venv $(@D)/venv
+	$(Q)$(@D)/venv/bin/pip install -q --disable-pip-version-check 'ziglang==0.17.1'
+	@touch $@
+$(BUILD)/glibc-%/unmask: $(BUILD)/experiments/command/main.o $(BUILD)/experiments/package/older.o $(BUILD)/libunmask.a \
+                         $(BUILD)/glibc-%/libunmask_blas.so
+	$(say) LD $@
+	$(Q)$(OLD_LD) -rdynamic -o $@ $(filter %.o %.a,$^) -L$(dir $(call ARCHIVE,sqlite3)) $(PORTABLE_LIBS)
+$(BUILD)/glibc-%/libunmask_blas.so: $(BUILD)/zig/ready
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)echo 'extern int unmask_blas; int unmask_blas;' | $(CC) -xc -c -fPIC -o $(@D)/blas.o -
+	$(Q)$(OLD_LD) -shared -o $@ $(@D)/blas.o -Wl,-u,sgemm_ -Wl,-z,defs $(call ARCHIVE,openblas) -lpthread -lm
+
+wheel: $(BUILD)/manual $(SHIMS) ## build a wheel for Python in build/wheel, for glibc 2.28 and newer (GLIBC=host: this machine's)
+	@$(MAKE) --no-print-directory $(WHEEL_PROGRAM)
 	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/staged/unmask/lib
-	@$(MAKE) --no-print-directory install PROGRAM=$(BUILD)/portable/unmask PREFIX=/unmask DESTDIR=$(WHEEL)/staged
+	@$(MAKE) --no-print-directory install PROGRAM=$(WHEEL_PROGRAM) PREFIX=/unmask DESTDIR=$(WHEEL)/staged
 	$(Q)cd $(WHEEL)/staged/unmask/share && rm -rf man zsh fish bash-completion doc/unmask/docs
-	$(Q)cp experiments/python/unmask/*.py $(WHEEL)/staged/unmask
+	$(Q)cp experiments/python/unmask/*.py experiments/python/unmask/*.pyi experiments/python/unmask/py.typed $(WHEEL)/staged/unmask
 	$(Q)cp $(SHIMS) $(WHEEL)/staged/unmask/lib
-	$(Q)python3 experiments/python/wheel.py $(WHEEL)/staged $(VERSION) $(WHEEL)
+	$(Q)python3 experiments/python/wheel.py $(WHEEL)/staged $(VERSION) $(WHEEL) $(GLIBC)
 
 wheel-test: wheel ## install the wheel into a virtual environment, run its tests and the tutorial
 	$(Q)[ -x $(BUILD)/venv/bin/python ] || python3 -m venv $(BUILD)/venv
@@ -103,6 +132,9 @@ wheel-test: wheel ## install the wheel into a virtual environment, run its tests
 	$(Q)$(BUILD)/venv/bin/pip install -q --disable-pip-version-check 'pandas>=2.0'
 	@cd $(WHEEL) && for suite in $(CURDIR)/experiments/python/test_*.py; do ../venv/bin/python -I $$suite || exit 1; done
 	@cd $(WHEEL) && ../venv/bin/python -I $(CURDIR)/experiments/python/tutorial.py >tutorial.log && echo "tutorial: ran"
+
+wheel-oldest: wheel ## load and run the wheel in the oldest Debian that the mirror serves (root, mmdebstrap)
+	@tests/wheel_oldest.sh $(WHEEL)/unmask-*.whl
 
 python-test: wheel ## run the wheel's suites under Python 3.9, 3.11 and 3.13, pandas 2.0 and 3, polars, and in a Jupyter kernel: minutes
 	@python3 experiments/python/python_test.py $(WHEEL)/unmask-*.whl $(BUILD)/python-test
@@ -115,12 +147,8 @@ python-bench: $(SHIMS) $(BUILD)/unmask ## what a decision of a policy in Python 
 MAC         := $(BUILD)/mac
 MAC_HEADERS := sqlite3.h zlib.h zconf.h zstd.h zstd_errors.h pcre2.h utf8proc.h jansson.h jansson_config.h ini.h gsl glpk.h nettle
 MAC_OBJS    := $(patsubst %.c,$(MAC)/%.o,$(LIB_SRCS) $(MAINS))
-ZIG         := $(MAC)/venv/bin/python -m ziglang
-$(MAC)/ready:
-	@sh .ci/packages python3-venv
+$(MAC)/ready: $(BUILD)/zig/ready
 	@mkdir -p $(MAC)/include
-	$(Q)[ -x $(MAC)/venv/bin/python ] || python3 -m venv $(MAC)/venv
-	$(Q)$(MAC)/venv/bin/pip install -q --disable-pip-version-check 'ziglang==0.17.1'
 	$(Q)for header in $(MAC_HEADERS); do \
 	    for folder in $(subst :, ,$(C_INCLUDE_PATH)) /usr/include /usr/include/$$($(CC) -print-multiarch); do \
 	        [ ! -e $$folder/$$header ] || ln -sfn $$folder/$$header $(MAC)/include/$$header; done; done

@@ -81,7 +81,7 @@ class Runs(unittest.TestCase):
         self.assertIn(os.path.dirname(unmask.__file__), said)
 
     def test_commands_have_their_json(self):
-        self.assertEqual([s["system"] for s in unmask.compare(systems=["dllm-serve", "fast-dllm"], requests=10)],
+        self.assertEqual([s["system"] for s in unmask.call("compare", systems=["dllm-serve", "fast-dllm"], requests=10)],
                          ["dllm-serve", "fast-dllm"])
         self.assertIn("systems", unmask.bound(requests=10, no_run=True))
         self.assertTrue(unmask.call("plan lmax", system="mosaic", gpu="rtx3090"))

@@ -162,8 +162,9 @@ class Views(unittest.TestCase):
     def test_a_batch_takes_what_fits(self):
         view = View()
         view.max_batched_tokens, view.kv_free_bytes, view.max_requests, view.running_tokens = 100, 1000, 3, 40
-        view.running, view.host_free_bytes, view.host_total_bytes = [ROWS[0]], 50, 60
-        request = ROWS[0]._replace
+        view.running_growth_bytes, view.host_free_bytes = 0, 50
+        view.running = [ROWS[0]]
+        request = ROWS[0]._replace(kv_bytes=0, kv_held_bytes=0, block_tokens=32)._replace
         batch = Batch(view)
         for queries, kv_bytes, fits in ((101, 0, False), (1, 1001, False), (30, 1000, True), (70, 1, False), (71, 0, False),
                                         (70, 0, True), (0, 0, False)):
@@ -172,12 +173,52 @@ class Views(unittest.TestCase):
         self.assertFalse(batch.run(request(queries=1)))
         self.assertTrue(batch.run(request(queries=0)))
         self.assertFalse(batch.run_all())
-        self.assertFalse(batch.swap_out(request(kv_held_bytes=51)))
-        self.assertTrue(batch.swap_out(request(kv_held_bytes=50)))
-        self.assertEqual((batch.free_host_bytes, batch.free_kv_bytes, batch.free_requests), (0, 50, 1))
         for running_tokens, fits in ((100, True), (101, False)):
             view.running_tokens, batch = running_tokens, Batch(view)
             self.assertEqual((batch.run_all(), batch.free_tokens), (fits, 0 if fits else 100))
+        for growth, fits in ((1000, True), (1001, False)):
+            view.running_tokens, view.running_growth_bytes, batch = 0, growth, Batch(view)
+            self.assertEqual((batch.run_all(), batch.free_kv_bytes), (fits, 0 if fits else 1000))
+        batch = Batch(view)
+        self.assertFalse(batch.run(request(queries=1, kv_bytes=1500, kv_held_bytes=499)))
+        self.assertTrue(batch.run(request(queries=1, kv_bytes=1500, kv_held_bytes=500)))
+        for held, swap, fits, left in ((51, True, False, (0, 50, 2)), (50, True, True, (50, 0, 3)), (1, True, False, (50, 0, 3)),
+                                       (70, False, True, (120, 0, 4))):
+            self.assertEqual(batch.preempt(request(kv_held_bytes=held), swap=swap), fits)
+            self.assertEqual((batch.free_kv_bytes, batch.free_host_bytes, batch.free_requests), left)
+        self.assertFalse(batch.idle(request(queries=100)))
+        self.assertTrue(batch.idle(request(queries=99)))
+        self.assertEqual(batch.free_tokens, 0)
+
+    def test_a_prefill_is_cut_to_whole_blocks(self):
+        view = View()
+        view.max_batched_tokens, view.kv_free_bytes, view.max_requests, view.running = 100, 0, 9, []
+        view.running_growth_bytes = view.host_free_bytes = 0
+        view._most = 8
+        request = ROWS[0]._replace(kv_bytes=0, kv_held_bytes=0, block_tokens=32, queries=120, phase=unmask.Phase.PREFILL)
+        self.assertEqual([request.chunk(n) for n in (31, 32, 95, 119, 120)], [0, 32, 64, 96, 120])
+        self.assertEqual([request._replace(phase=unmask.Phase.REFRESH).chunk(n) for n in (119, 120)], [0, 120])
+        batch = Batch(view)
+        self.assertFalse(batch.run(request))
+        self.assertTrue(batch.run(request, chunk_tokens=request.chunk(batch.free_tokens)))
+        self.assertTrue(batch.admit(request._replace(slot=7, queries=4)))
+        self.assertEqual(batch.free_tokens, 0)
+        head = _view._ANSWER.size
+        self.assertEqual(struct.unpack("<4I", batch._packed(0)[head:]), (0, 7, 96, 0))
+
+    def test_a_batch_of_more_requests_than_there_are_is_refused(self):
+        view = View()
+        view.max_batched_tokens = view.max_requests = view.kv_free_bytes = view.host_free_bytes = 100
+        view.running, view._most, view._reasons = [], 2, ()
+        request = ROWS[0]._replace(queries=1, kv_bytes=0, kv_held_bytes=0)
+        for what, do in (("runs and admits", Batch.run), ("rejects", Batch.reject), ("preempts", Batch.preempt),
+                         ("leaves idle", Batch.idle)):
+            batch = Batch(view)
+            for n in range(3):
+                batch._packed(0)
+                do(batch, request)
+            with self.assertRaisesRegex(ValueError, f"the batch {what} 3 requests, of which there are at most 2"):
+                batch._packed(0)
 
     def test_what_is_kept_stays_as_it_was(self):
         policy = Keeps()
@@ -388,7 +429,7 @@ class Decoders(unittest.TestCase):
                 return flags
 
         asked, told = [], []
-        question = _view._ASKED.pack(n, *ROWS[3]) + struct.pack(f"<{n}I{n}f", *range(7, 7 + n), *(i / 8 for i in range(n)))
+        question = _view._ASKED.pack(n, 0, *ROWS[3]) + struct.pack(f"<{n}I{n}f", *range(7, 7 + n), *(i / 8 for i in range(n)))
         Says()._answer(unittest.mock.Mock(hear_question=lambda: question, tell=told.append, is_enough=False, **line))
         self.assertEqual(asked, [(ROWS[3], tuple(range(7, 7 + n)), tuple(i / 8 for i in range(n)))])
         return told
@@ -404,19 +445,20 @@ class Decoders(unittest.TestCase):
 
     def test_a_trial_is_ended_without_an_answer(self):
         told = []
-        question = _view._ASKED.pack(2, *ROWS[0]) + struct.pack("<2I2f", 0, 1, 0.5, 0.5)
+        question = _view._ASKED.pack(2, 0, *ROWS[0]) + struct.pack("<2I2f", 0, 1, 0.5, 0.5)
         unmask.Decoder()._answer(unittest.mock.Mock(hear_question=lambda: question, tell=told.append, is_enough=True))
         self.assertEqual(told, [bytes([2, 2])])
 
 
 class Signatures(unittest.TestCase):
     def test_parameters_are_the_programs_options(self):
-        for name in ("run", "compare", "capacity", "bound", "explain", "sweep"):
+        for name in ("run", "compare", "capacity", "bound", "explain", "sweep", "figure"):
             function = getattr(unmask, name)
             parameters = inspect.signature(function).parameters
             self.assertNotIn(inspect.Parameter.VAR_KEYWORD, {p.kind for p in parameters.values()})
             said = subprocess.run([unmask.program(), name, "--help"], capture_output=True, text=True, check=True).stdout
             options = {option.replace("-", "_") for option in re.findall(r"^  --?([a-z][a-z-]*)", said, re.M)} - {"json", "format", "help"}
+            options -= {"all", "scores"} if name == "figure" else set()
             self.assertLessEqual(options, set(parameters), name)
             for option in options:
                 self.assertIn(f"\n{option}: ", function.__doc__)

@@ -27,12 +27,23 @@ print(table.pivot_table(index="rate", columns="system", values="latency_s.p99").
 print(unmask.read("results.db", "requests").groupby("run")["steps"].mean().head())
 
 # %% [markdown]
+# ## Plots
+# Means with 95 % intervals over seeds, on axes of matplotlib, where it is installed (`pip install matplotlib`); without it the
+# program draws: `unmask.call("plot", ...)` writes SVG, PNG or PDF.
+
+# %%
+try:
+    axes = unmask.plot(table, x="rate", y="latency_s.p99", by="system")
+    axes.figure.savefig("p99.svg")
+except ImportError as missing:
+    print(missing)
+
+# %% [markdown]
 # ## Up to which rate?
 
 # %%
 found = unmask.capacity(gpu="l40s", systems=["fast-dllm", "dllm-serve"], slo="p99 latency<60s", requests=100, no_curve=True)
-table = pandas.json_normalize(found["configurations"])
-print(table[["system", "state", "capacity_req_s.mean"]])
+print(found[["system", "state", "capacity_req_s.mean"]], "in", found.attrs["units"]["capacity_req_s.mean"])
 
 # %% [markdown]
 # ## Requests of your own

@@ -121,8 +121,14 @@ static void leave_now(int status, void *unused) {
 }
 #endif
 
+/* By the name that glibc itself uses: a linker that knows glibc by its symbols alone, as that of
+ * the wheel, does not see that the other one is the same variable. */
 char **system_environment(void) {
+#ifdef __GLIBC__
+    return __environ;
+#else
     return environ;
+#endif
 }
 
 _Noreturn void system_leave(int status) {

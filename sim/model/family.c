@@ -26,8 +26,11 @@ static int unknown(const char *name, const char *place, struct err *err) {
         snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     names_free(names);
-    return err_usage(err, "%s: no family of models is called '%s'; there are: %s", place, name,
-                     text);
+    return err_usage(
+        err,
+        "%s: no family of models is called '%s'; there are: %s; a model that computes as "
+        "one of them runs with that model_type and --set model.attention=...",
+        place, name, text);
 }
 
 int family_open(const char *name, const char *place, struct family *out, struct err *err) {

@@ -8,9 +8,9 @@
 static const struct device_facts unknown_cards[] = {
     {"NVIDIA GeForce RTX 4090 D", INT64_C(25282281472), 0, 72 << 20, 114, 89},
     {"NVIDIA GeForce RTX 4090 Laptop GPU", INT64_C(16837181440), 0, 64 << 20, 76, 89},
-    {"NVIDIA RTX 6000 Ada Generation", INT64_C(50897616896), 0, 96 << 20, 142, 89},
+    {"NVIDIA RTX 5000 Ada Generation", INT64_C(33931744597), 0, 64 << 20, 100, 89},
     {"NVIDIA A100 80GB PCIe MIG 1g.10gb", INT64_C(10200547328), 0, 5 << 20, 14, 80},
-    {"NVIDIA B300", INT64_C(289910292480), 0, 126 << 20, 148, 103},
+    {"NVIDIA GB300", INT64_C(289910292480), 0, 126 << 20, 148, 103},
 };
 enum { N_CARDS = sizeof unknown_cards / sizeof unknown_cards[0] };
 

@@ -4,6 +4,7 @@
 
 #include "tests/support/cli.h"
 #include "tests/support/decode_text.h"
+#include "tests/support/scratch.h"
 
 /* A summary without what says where its decisions are from, or follows from it. */
 static json_t *summary_of(const char *text) {
@@ -480,6 +481,25 @@ TEST(an_output_states_the_error_of_the_process_that_it_draws_from) {
     free(under_focus);
     free(under_threshold);
     free(other);
+}
+
+/* The page's own prompt; whatever is a text, the shipped models are said to know little. */
+TEST(the_prompt_of_the_page_is_answered_rightly_with_a_warning) {
+    static const char prompt[] = "A kid has 15 toys. His friend has 7 fewer toys than he has. "
+                                 "How many toys do they have together?";
+    char *page = scratch_read("docs/engine.md");
+    ck_assert_ptr_nonnull(strstr(page, prompt));
+    free(page);
+    struct output output = CLI("generate", "--backend", "cpu", "--weights",
+                               "experiments/train/models/sdar-2m", "--text", prompt);
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_ptr_nonnull(strstr(output.out, "#### 23"));
+    ck_assert_ptr_nonnull(strstr(output.err, "experiments/train/prompts alone"));
+    output_free(&output);
+    output = CLI("generate", "--backend", "cpu", "--weights", "experiments/train/models/sdar-2m",
+                 "--ids", "2,5,9", "--output-tokens", "4");
+    ck_assert_ptr_null(strstr(output.err, "experiments/train/prompts alone"));
+    output_free(&output);
 }
 
 SUITE("decode cli")

@@ -589,4 +589,32 @@ TEST(what_makes_no_sense_is_refused) {
             scratch_write("prompts.jsonl", "{\"id\": \"a\", \"prompt\": \"x\"}\n"));
 }
 
+/* A row of another kind, an empty one, one that is cut off, one that came before the last. */
+TEST(rows_that_cannot_be_read_are_left_out_and_counted_where_asked) {
+    const char *path = scratch_write("bad.csv", "arrival_us,input_tokens,output_tokens\n0,100,20\n"
+                                                "5,abc,20\n9,100,20\n\n12,100\n8,100,7\n"
+                                                "15,100,30\n");
+    struct output output = CLI("trace", "convert", path, "--skip-bad");
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_str_eq(output.out, "arrival_us,input_tokens,output_tokens\n0,100,20\n9,100,20\n"
+                                 "15,100,30\n");
+    ck_assert_ptr_nonnull(strstr(output.err, "left out 4 rows that cannot be read; the first: "));
+    ck_assert_ptr_nonnull(strstr(output.err, "bad.csv:3: found 'abc' in input_tokens"));
+    output_free(&output);
+    REFUSES(1, "bad.csv:3: found 'abc'", "trace", "convert", path);
+    path = scratch_write("worse.csv", "arrival_us,input_tokens,output_tokens\nx\n");
+    REFUSES(1, "others that cannot be read), expected at least one request", "trace", "info", path,
+            "--skip-bad");
+    path =
+        scratch_write("bad.jsonl", "{\"timestamp\":0,\"input_length\":5,\"output_length\":6,"
+                                   "\"hash_ids\":[1]}\n{\"timestamp\":\n"
+                                   "{\"timestamp\":7000,\"input_length\":500,\"output_length\":6,"
+                                   "\"hash_ids\":[2]}\n");
+    output = CLI("trace", "info", path, "--skip-bad", "--time-unit", "ms", "--hash-tokens", "512");
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_ptr_nonnull(strstr(output.out, "2 requests in 7 s"));
+    ck_assert_ptr_nonnull(strstr(output.err, "left out 1 row that cannot be read"));
+    output_free(&output);
+}
+
 SUITE("trace")

@@ -258,33 +258,11 @@ TEST(a_gpu_is_found_by_any_name_that_is_its_own) {
 
 /* A hint at another card is worse than none. */
 TEST(a_gpu_that_no_file_describes_is_not_taken_for_its_neighbour) {
-    static const char *const others[] = {"a800",
-                                         "l40",
-                                         "gh200",
-                                         "b300",
-                                         "b100",
-                                         "rtx4080",
-                                         "rtx4090d",
-                                         "rtx4090 Laptop",
-                                         "h100-pcie",
-                                         "h20e",
-                                         "a10",
-                                         "a30",
-                                         "a40",
-                                         "t4",
-                                         "v100",
-                                         "h800-pcie",
-                                         "rtx3090ti",
-                                         "mi300x",
-                                         "l20",
-                                         "h400",
-                                         "l2",
-                                         "gb300",
-                                         "rtx6000",
-                                         "rtx5080",
-                                         "NVIDIA L40S-48Q",
-                                         "",
-                                         "nvidia"};
+    static const char *const others[] = {
+        "a800",  "b100", "rtx4080", "rtx4090d",  "rtx4090 Laptop",  "h20e",
+        "a30",   "t4",   "v100",    "h800-pcie", "rtx3090ti",       "l20",
+        "h400",  "l2",   "gb300",   "rtx5080",   "NVIDIA L40S-48Q", "",
+        "nvidia"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         struct err err = {0};
         ck_assert_ptr_null(gpu_find(others[i], &err));

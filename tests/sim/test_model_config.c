@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "sim/model/family.h"
+#include "sim/model/gpu.h"
 #include "sim/system/system_facts.h"
 #include "tests/support/scratch.h"
 
@@ -265,9 +266,9 @@ TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
 
 /* Of all families, that nothing in their files is misspelt. */
 TEST(every_family_says_what_a_model_has) {
-    static const char *const names[] = {"Dream",    "Fast_dLLM_Qwen", "llada", "llada2_moe",
-                                        "lladamoe", "llama",          "qwen2", "qwen3",
-                                        "sdar",     "sdar_moe"};
+    static const char *const names[] = {
+        "Dream", "Fast_dLLM_Qwen", "a2d-qwen2", "a2d-qwen3", "llada", "llada2_moe", "lladamoe",
+        "llama", "llava_llada",    "qwen2",     "qwen3",     "sdar",  "sdar_moe",   "wedlm"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct err err = {0};
         struct family family;
@@ -287,6 +288,92 @@ TEST(every_family_says_what_a_model_has) {
         ck_assert_ptr_nonnull(family_value(&family, "tensors", "embedding"));
         family_close(&family);
     }
+}
+
+/* ---- cards ---- */
+
+static const struct gpu *card_of(const char *text, struct err *err) {
+    char name[64];
+    snprintf(name, sizeof name, "card-%zu.ini", strlen(text));
+    return gpu_find(scratch_write(name, text), err);
+}
+
+#define SHEET                                                                                      \
+    "[gpu]\nsource = me\nsms = 100\ncompute_capability = 90\nmemory = 80GiB\n"                     \
+    "peak_bf16_flops = 1e14\npeak_bandwidth = 1e12\n"
+
+TEST(a_card_is_told_all_that_it_lacks_at_once) {
+    struct err err = {0};
+    ck_assert_ptr_null(card_of("[gpu]\npeak_bf16_flops = 1e14\n", &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "has no source, sms, compute_capability, memory, "
+                                           "peak_bandwidth, which every GPU needs"));
+    err = (struct err){0};
+    ck_assert_ptr_null(card_of("[gpu]\nsource = me\nsms = 100\ncompute_capability = 90\nmemory = "
+                               "80GiB\npeak_bf16_flops = 1e14\n",
+                               &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "has no peak_bandwidth = ..., which every GPU needs"));
+}
+
+TEST(what_a_data_sheet_lacks_is_assumed_and_said) {
+    struct err err = {0};
+    const struct gpu *gpu = card_of(SHEET, &err);
+    ck_assert_msg(gpu != NULL, "%s", err.text);
+    ck_assert_double_eq_tol(gpu->best_bf16_flops, 0.7e14, 1);
+    ck_assert_double_eq_tol(gpu->best_bandwidth, 0.9e12, 1);
+    ck_assert_double_eq_tol(gpu->l2_bandwidth, 2e12, 1);
+    ck_assert_double_eq_tol(gpu->peak_fp64_flops, 1e12, 1);
+    ck_assert_double_eq(gpu->link_bandwidth, 31.5e9);
+    ck_assert_int_eq(gpu->l2_bytes, 32 << 20);
+    ck_assert_str_eq(gpu->source, "me; assumed: l2, peak_fp64_flops, best_bf16_flops, "
+                                  "best_bandwidth, l2_bandwidth, link_bandwidth");
+    gpu = card_of(SHEET "l2 = 1MiB\nbest_bf16_flops = 5e13\nbest_bandwidth = 5e11\nl2_bandwidth = "
+                        "3e12\npeak_fp64_flops = 1\nlink = mine\nlink_bandwidth = 2e9\n",
+                  &err);
+    ck_assert_msg(gpu != NULL, "%s", err.text);
+    ck_assert_str_eq(gpu->source, "me");
+    ck_assert_double_eq(gpu->best_bf16_flops, 5e13);
+    ck_assert_str_eq(gpu->link, "mine");
+}
+
+/* Shipped cards that nobody measured say what is assumed of them, measured ones nothing. */
+TEST(shipped_cards_are_whole) {
+    struct err err = {0};
+    const struct gpu *mi300x = gpu_find("mi300x", &err), *l40s = gpu_find("l40s", &err);
+    ck_assert_ptr_nonnull(strstr(mi300x->source, "; assumed: best_bf16_flops, best_bandwidth"));
+    ck_assert_ptr_null(strstr(l40s->source, "assumed"));
+    ck_assert(!gpu_is_host(mi300x));
+}
+
+/* ---- families of others' repositories ---- */
+
+TEST(models_made_of_others_are_read_as_what_they_are) {
+    static const struct {
+        const char *name, *shape;
+        enum attention_mask attention;
+        uint32_t mask;
+    } made[] = {
+        {"a2d-qwen3", "", MASK_BIDIRECTIONAL, 151669},
+        {"wedlm", ",\"qk_norm\":true", MASK_BLOCK_CAUSAL, 151666},
+        {"llava_llada", "", MASK_BIDIRECTIONAL, 126336},
+    };
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        struct err err = {0};
+        char text[1024];
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\":\"%s\",\"hidden_size\":1024,\"num_hidden_layers\":28,"
+            "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,"
+            "\"intermediate_size\":3072,\"vocab_size\":151936,\"max_position_embeddings\":4096%s}",
+            made[i].name, made[i].shape);
+        const struct model *model = model_find(write_config(made[i].name, text), &err);
+        ck_assert_msg(model != NULL, "%s: %s", made[i].name, err.text);
+        ck_assert_uint_eq(model->mask, made[i].attention);
+        ck_assert_uint_eq(model->mask_token, made[i].mask);
+        ck_assert_uint_eq(model->layers, 28);
+    }
+    struct err err = {0};
+    ck_assert_ptr_null(model_find(write_config("unheard", "{\"model_type\":\"unheard\"}"), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "--set model.attention="));
 }
 
 SUITE("model config")

@@ -130,6 +130,31 @@ TEST(facts_are_kept_when_a_profile_is_written_or_copied) {
     profile_close(again);
 }
 
+/* Three heads share keys: their 24 rows of 8 queries fill a tile of 32; where a tile is a
+ * row, as the CPU's, time goes by the work alone. */
+TEST(tiles_of_single_rows_pad_nothing) {
+    static const char rows[] = "attention_block,1,8,64,3,1,64,10\n"
+                               "attention_block,4,8,64,3,1,64,40\n";
+    const char *const tiles[] = {"tile,query_rows,128\n", "tile,query_rows,1\n"};
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "%s%s", tiles[i], rows);
+        struct profile *profile = with_rows(files[0], text);
+        const struct profile_spans spans = {.n_seqs = 4,
+                                            .sum_q = 32,
+                                            .sum_kv = 288,
+                                            .sum_q_kv = 2304,
+                                            .heads = 3,
+                                            .kv_heads = 1,
+                                            .head_dim = 64};
+        enum profile_match match;
+        const double ns = profile_attention_block(profile, &spans, &match);
+        ck_assert_int_eq(match, i == 1 ? PROFILE_EXACT : PROFILE_EXTRAPOLATED);
+        ck_assert(i == 1 ? ns == 40e3 : ns > 40e3);
+        profile_close(profile);
+    }
+}
+
 TEST(a_fact_that_nobody_knows_is_refused) {
     static const char *const bad[] = {"tile,waves,3\n",       "tile,key_rows,0\n",
                                       "tile,key_rows\n",      "tile,key_rows,-1\n",

@@ -627,4 +627,59 @@ TEST(a_closed_loop_workload_waits_for_completions) {
     workload_close(workload);
 }
 
+/* How many of 20,000 requests arrive in each of n pieces of `piece_s` seconds. */
+static void arrivals_in(const char *process, uint32_t n, double piece_s, double *counts) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "[workload]\nrequests = 20000\ninput = fixed\noutput = fixed\n"
+             "provenance.lengths = synthetic\nrate = 10\narrivals = %s",
+             process);
+    struct err err = {0};
+    struct workload *workload = parse(text, &(struct workload_options){.seed = 1}, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    struct arrival_source source = workload_source(workload);
+    struct arrival row;
+    int64_t last_ns = 0;
+    memset(counts, 0, n * sizeof *counts);
+    while (source.next(source.state, &row, &err) == SOURCE_ROW) {
+        ck_assert_int_ge(row.arrival_ns, last_ns);
+        last_ns = row.arrival_ns;
+        const double at = (double)row.arrival_ns * 1e-9 / piece_s;
+        if (at < n) {
+            counts[(uint32_t)at]++;
+        }
+    }
+    workload_close(workload);
+}
+
+/* Within five standard deviations of a Poisson count. */
+static void check_counts(const char *process, double piece_s, const double *expected, uint32_t n) {
+    double counts[8];
+    arrivals_in(process, n, piece_s, counts);
+    for (uint32_t i = 0; i < n; i++) {
+        const double wanted = expected[i] * 10 * piece_s;
+        ck_assert_msg(fabs(counts[i] - wanted) <= 5 * sqrt(wanted), "%s: piece %u: %g, not %g",
+                      process, i, counts[i], wanted);
+    }
+}
+
+TEST(rates_rise_and_fall_as_a_ramp_and_in_stages_and_then_stay) {
+    check_counts("ramp\narrivals.over_ns = 400s\n", 100,
+                 (const double[]){0.25, 0.75, 1.25, 1.75, 2, 2}, 6);
+    check_counts("ramp\narrivals.from = 3\narrivals.to = 0.5\narrivals.over_ns = 200s\n", 100,
+                 (const double[]){2.375, 1.125, 0.5, 0.5}, 4);
+    check_counts("ramp\narrivals.from = 1\narrivals.to = 1\n", 200, (const double[]){1, 1}, 2);
+    check_counts("stages\narrivals.stage_ns = 100s\n", 100,
+                 (const double[]){0.5, 0.833333, 1.166667, 1.5, 1.5, 1.5}, 6);
+    check_counts("stages\narrivals.stages = 2\narrivals.from = 0\narrivals.to = 3\n"
+                 "arrivals.stage_ns = 100s\n",
+                 100, (const double[]){0, 3, 3}, 3);
+}
+
+TEST(a_rise_that_ends_in_nothing_is_refused) {
+    check_refused(DRAWN "arrivals = ramp\nrate = 1\narrivals.to = 0\n", X);
+    check_refused(DRAWN "arrivals = stages\nrate = 1\narrivals.stages = 1\n", X);
+    check_refused(DRAWN "arrivals = ramp\n", X ": found no rate, which arrivals = ramp needs");
+}
+
 SUITE("workload")

@@ -2,10 +2,11 @@
 
     import unmask
     unmask.run(gpu="l40s", system="dllm-serve", workload="burst", rate=0.3)["latency_s"]["p99"]
-    unmask.sweep(systems=["dllm-serve", "fast-dllm"], rates=[0.1, 0.2, 0.3], gpus="l40s")
+    table = unmask.sweep(systems=["dllm-serve", "fast-dllm"], rates=[0.1, 0.2, 0.3], gpus="l40s")
+    unmask.plot(table, x="rate", y="latency_s.p99", by="system")
 
 Options are those of the command line, with _ for -; what a command cannot do is an `Error` with the
-program's own sentence. Policies may be written in Python (`Scheduler`, `Decoder`, `Router`).
+program's own sentence. Tables are DataFrames of pandas, whose `attrs["units"]` has the columns' units. Policies may be written in Python (`Scheduler`, `Cache`, `Decoder`, `Router`).
 """
 
 import hashlib
@@ -15,15 +16,17 @@ import pathlib
 import sqlite3
 import subprocess
 
-from unmask import _results, _values
+from unmask import _results, _tables, _values
 from unmask._errors import Error, PolicyError, UsageError
-from unmask._policy import PROGRAM, Decoder, Policies, Router, Scheduler
+from unmask._policy import PROGRAM, Cache, Decoder, Policies, Router, Scheduler
 from unmask._process import warn
 from unmask._signatures import options_of
 from unmask._trace import Trace
+from unmask._view import Phase
 
-__all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "listing", "Trace", "Scheduler",
-           "Decoder", "Router", "Error", "UsageError", "PolicyError", "program"]
+__all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "plot", "figure", "report", "listing",
+           "Trace", "Scheduler",
+           "Cache", "Decoder", "Router", "Phase", "Error", "UsageError", "PolicyError", "program"]
 
 
 def __getattr__(name):
@@ -41,13 +44,16 @@ def program():
     return named or str(PROGRAM)
 
 
-def _ask(words, policies, options):
-    """The output of a command; what it cannot do is raised with its own sentence."""
+def _ask(words, policies, options, is_enough=lambda out: False):
+    """The output of a command; what it cannot do is raised with its own sentence, or a warning where `is_enough(output)`."""
     if options.get("db") is not None:
         policies.warn()
     status, out, sentence = policies.run([program(), *words], words[0])
     if status != 0:
         sentence = policies.named(sentence or f"unmask ended with status {status}")
+        if status == 1 and is_enough(out):
+            warn(sentence)
+            return out
         raise (UsageError if status == 2 else Error)(sentence)
     return out
 
@@ -70,16 +76,33 @@ def run(**options):
     return call("run", **options)
 
 
+def _fields():
+    """What the program says of the fields of a run."""
+    def listed():
+        with Policies() as policies:
+            return json.loads(_ask(["list", "fields", "--json"], policies, {}))["fields"]["rows"]
+
+    return _tables.Fields(program(), listed)
+
+
 @options_of("compare")
 def compare(**options):
-    """Several systems under the same workload: a list of dicts."""
-    return call("compare", **options)
+    """Several systems under the same workload: a DataFrame, a row each, whose columns are the fields of `run`, ratios to the
+    first system and, with several seeds, means with 95 % intervals (`spread`) and paired differences. One that does not fit has
+    its reason in the column `no_result`."""
+    return _tables.frame_of(call("compare", **options), _fields(), "compare")
 
 
 @options_of("capacity")
 def capacity(**options):
-    """The highest rate at which objectives are met: `capacity(slo="p99 latency<30s", ...)`."""
-    return call("capacity", **options)
+    """The highest rate at which objectives are met, `capacity(slo="p99 latency<30s", ...)`: a DataFrame, a row for each
+    configuration; `attrs` has the workload and the objectives. One that does not fit has its reason in `no_result`."""
+    found = call("capacity", **options)
+    rows = []
+    for row in found.pop("configurations"):
+        reasons = [one["no_result"] for one in row["by_seed"] if one.get("no_result")]
+        rows.append({**row, **({"no_result": reasons[0]} if len(reasons) == len(row["by_seed"]) > 0 else {})})
+    return _tables.frame_of(rows, _fields(), "capacity", **found)
 
 
 @options_of("bound")
@@ -96,9 +119,7 @@ def explain(**options):
 
 def listing(what):
     """What can be named: `listing("systems")`, a DataFrame."""
-    import pandas
-
-    return pandas.DataFrame(call("list", what)[what]["rows"])
+    return _tables.needed("pandas", "listing").DataFrame(call("list", what)[what]["rows"])
 
 
 _AXES = {"systems": "configurations of policies", "models": "models", "gpus": "GPUs", "workloads": "workloads, files or Traces",
@@ -138,15 +159,17 @@ def _number(text):
             return text
 
 
-def _flat(summaries):
-    import pandas
-
-    return pandas.json_normalize(summaries)
-
-
 _LISTS = [(name, meaning) for key, of in _AXES.items()
           for name, meaning in [(key, of), *([(key[:-1], f"short for {key} of one value")] if key not in (
               "input_tokens", "output_tokens", "requests") else [])]]
+
+
+def _has_results(out):
+    """Whether some points of a sweep have a result, of which its JSON tells all."""
+    try:
+        return any("summary" in point for point in json.loads(out))
+    except (ValueError, TypeError):
+        return False
 
 
 @options_of("sweep", _LISTS, without=("seeds",))
@@ -155,17 +178,19 @@ def sweep(set=None, **options):
     `run` ("latency_s.p99"). Lists: systems, models, gpus, workloads, rates, input_tokens, output_tokens, requests,
     seeds (or how many; `seed` is that one, as for `run`), and `set={"cache.retention": [0.3, 0.5]}`; whatever can be
     iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
-    that does not fit has its reason in the column `no_result` and nothing else."""
+    that does not fit, or fails, has its reason in the column `no_result` and nothing else; where all fail the call does."""
+    _tables.needed("pandas", "sweep")
     axes = _axes(options, set)
     with Policies() as policies:
         path = policies.write("sweep", ".ini", _values.sweep_file(axes, policies))
-        points = json.loads(_ask(["sweep", path, *_values.arguments(options, policies), "--json"], policies, options))
+        points = json.loads(_ask(["sweep", path, *_values.arguments(options, policies), "--json"], policies, options, _has_results))
     rows = []
     for point in points:
         row = {key: _number(_policy_name(value)) for key, value in point["point"].items()}
         found = point.get("summary") or {"no_result": point.get("no_result")}
         rows.append({**row, **{key: value for key, value in found.items() if key not in row}})
-    return _flat(rows)
+    varied = list(dict.fromkeys(key for point in points for key in point["point"]))
+    return _tables.frame_of(rows, _fields(), "sweep", varied=varied)
 
 
 def _policy_name(value):
@@ -226,8 +251,7 @@ def read(db, table="runs"):
     """A database that --db recorded, as a DataFrame: its runs with all fields of their summaries, or another table
     (requests, steps, events, decisions), codes as words. A run that is on record more than once counts once, and so
     do seeds that draw nothing (`is_drawn`). Runs of one `setup` differ in the seed alone: means over seeds are `read(db).groupby("setup")`'s."""
-    import pandas
-
+    pandas = _tables.needed("pandas", "read")
     if not os.path.exists(db):
         raise Error(f"cannot open '{db}': no such file")
     try:
@@ -253,10 +277,52 @@ def read(db, table="runs"):
         varied = _varied(whole["config"])
         rows = [{**{key: value for key, value in varied[i].items() if key not in summaries[i]}, **summaries[i]}
                 for i in places]
-        frame = _flat(rows)
+        frame = _tables.frame_of(rows, _fields(), "read", varied=list(varied[0]) if varied else [])
         frame = frame.assign(run=whole["run"].to_numpy()[places], setup=[setups[i] for i in places])
         return frame.set_index("run")
     for column, kind in (("state", "state"), ("reason", "reason"), ("kind", "event")):
         if column in rows and any(key[0] == kind for key in names):
             rows[column] = [names.get((kind, value), value) for value in rows[column]]
-    return rows
+    return _tables.with_units(rows, _fields())
+
+
+def plot(table, x, y, by=None, ax=None, **style):
+    """Draws one column of a table over another: means, with 95 % intervals over seeds, on axes of matplotlib, which it returns.
+
+    table: a DataFrame, of `sweep`, `read`, `compare` or `capacity`, or the path of a database
+    x, y: columns, such as "rate" and "latency_s.p99"; words along x make bars
+    by: a column, or several: a line for each of their values
+    ax: axes to draw on (default: new ones)
+    style: what matplotlib's errorbar (of words: bar) takes, such as `marker="s"`
+
+    Rows that differ in more than the seed are never averaged. `unmask.call("plot", db, ...)` has distributions and the course
+    of time."""
+    if isinstance(table, (str, bytes, os.PathLike)):
+        table = read(os.fsdecode(table))
+    if not hasattr(table, "groupby"):
+        raise UsageError(f"plot: a {type(table).__name__} is no table; a DataFrame or the path of a database is")
+    return _tables.plot(table, _fields(), x, y, by, ax, style)
+
+
+@options_of("figure", without=("all", "scores"))
+def figure(name, out=None, **options):
+    """The figure of a study: `figure("dllm-serve-table4")`, of a paper, or of an INI file of one's own. `table` has its values,
+    `paper` the paper's numbers beside them; a notebook shows the drawing. What is drawn is kept in the folder `out` as well."""
+    from unmask._figure import figures_of
+
+    def draw(folder):
+        with Policies() as policies:
+            words = ["figure", _values.text(name, "figure", policies), *_values.arguments({**options, "out": folder}, policies)]
+            return _ask(words, policies, options).decode()
+
+    found = figures_of(draw, out)
+    if not found:
+        raise Error(f"figure {name} wrote no table")
+    return found[0]
+
+
+def report(db, out="report.html"):
+    """Writes one page that compares all runs of a database, and returns its path."""
+    with Policies() as policies:
+        _ask(["report", _values.text(db, "report", policies), "--out", _values.text(out, "out", policies)], policies, {})
+    return pathlib.Path(out)

@@ -238,6 +238,7 @@ _G39 = (
     ("hash-tokens", "N", "tokens that each of its hash ids stands for; default: as its rows say"),
     ("where", "NAME=VALUE,...", "which of its rows count; != for those that do not"),
     ("skip-failed", None, "leave out rows that failed or have no tokens"),
+    ("skip-bad", None, "leave out rows that cannot be read, and say how many and why"),
     ("sort", None, "the file's rows need not be in order of arrival"),
     ("tokenizer", "FOLDER", "count the tokens of texts (prompts, ShareGPT) by its tokenizer.json"),
 )

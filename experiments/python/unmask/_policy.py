@@ -15,14 +15,18 @@ from unmask._errors import UsageError, file_of
 from unmask._folder import Folder
 from unmask._process import Program, now, warn
 from unmask._progress import Progress
-from unmask._view import (ENOUGH, Batch, heard_confidences, heard_route, heard_view, packed_enough, packed_enough_routes,
-                          packed_heard, packed_moves, packed_route)
+from unmask._view import (ENOUGH, Batch, Rows, heard_confidences, heard_of_cache, heard_route, heard_view, packed_enough,
+                          packed_enough_routes, packed_enough_rows, packed_heard, packed_moves, packed_of_cache, packed_route)
 
-# Where shim.c has what is written of a policy: its name, 8 reasons, and whether it has `happened` and `move`.
+# Where shim.c has what is written of a policy: its name, 8 reasons, which of these methods it has, whether these attributes
+# are set, and how much it remembers of a request.
 _MARK, _MAX_REASONS, _REASON_CHARS = b"UNMASK-NAME-OF-THE-POLICY", 8, 32
-_WRITTEN = struct.Struct("128s" + _MAX_REASONS * f"{_REASON_CHARS + 1}s" + "2B")
+_METHODS = "happened", "move", "put_off", "evict", "learn", "take_back"
+_FLAGS = "grows", "changes_passes", "reads_entropy", "reads_statistics"
+_WRITTEN = struct.Struct("128s" + _MAX_REASONS * f"{_REASON_CHARS + 1}s" + f"{len(_METHODS)}B{len(_FLAGS)}B2xI")
+_MOST_MEMORY_BYTES = 4096
 _HERE = pathlib.Path(__file__).resolve().parent
-_BUILD = _HERE.parents[2] / "build"
+_BUILD = _HERE.parent.parent.parent / "build"
 # Installed they are beside this file; in a clone they are what `make` has built there.
 PROGRAM, _SHIMS = next(((program, shims) for program, shims in ((_HERE / "bin/unmask", _HERE / "lib"), (
     _BUILD / "unmask", _BUILD / "python")) if program.exists() and shims.exists()), (_HERE / "bin/unmask", _HERE / "lib"))
@@ -31,15 +35,16 @@ PROGRAM, _SHIMS = next(((program, shims) for program, shims in ((_HERE / "bin/un
 class Policy:
     """What all policies have."""
 
-    _optional = None  # the method that a policy of the kind may lack
+    _optional = ()  # methods that a policy of the kind may lack
+    memory_bytes = 0
 
     @property
     def is_trial(self):
         """Whether the question is of the trial before a run, of which nothing should be learned."""
         return getattr(now, "is_trial", False)
 
-    def _has_optional(self):
-        return self._optional is not None and callable(getattr(self, self._optional, None))
+    def _has(self, method):
+        return method in self._optional and callable(getattr(self, method, None))
 
     def _written_reasons(self):
         return []
@@ -63,11 +68,14 @@ class Scheduler(Policy):
 
     It may have `happened(happenings)`, which is told before the next decision what happened since the last one, in its order
     (`Happening`): arrivals, starts, steps that ended, ends. Where nothing runs or waits any more it is told at once. Reasons
-    of its own for which it rejects are its `reject_reasons`, up to 8 names of a-z, 0-9 and -.
+    of its own for which it rejects are its `reject_reasons`, up to 8 names of a-z, 0-9 and -. One that `grows` lets requests
+    start with the memory of their next step alone and sees to the rest (sim/policy/scheduler/scheduler.h): it takes prefills in
+    chunks and may preempt. One that says widths or thresholds `changes_passes`: no bound is a bound of it.
     """
 
-    _shim, _decides, _optional = "scheduler.so", "schedule", "happened"
+    _shim, _decides, _optional = "scheduler.so", "schedule", ("happened",)
     reject_reasons = ()
+    grows = changes_passes = False
 
     def schedule(self, view, batch):
         raise NotImplementedError
@@ -89,11 +97,7 @@ class Scheduler(Policy):
         if view is None:
             return line.tell(packed_heard())
 
-        def estimate(batch):
-            line.tell(batch._packed(1))
-            return line.hear_number()
-
-        view._estimate, view._reasons = estimate, self.reject_reasons
+        view._reasons = self.reject_reasons
         batch = Batch(view)
         self.schedule(view, batch)
         return line.tell(batch._packed(0))
@@ -106,23 +110,79 @@ class Decoder(Policy):
         class NearBest(unmask.Decoder):
             def choose(self, request, offsets, confidences):
                 return [c >= 0.9 * max(confidences) for c in confidences]
+
+    With `reads_statistics = True` it is `choose(request, offsets, confidences, margins, entropies)`. It may have
+    `take_back(request, offsets, confidences)`: which decided positions, with the confidences that they were committed with, are
+    masked again after that step; `choose` may then commit none.
     """
 
-    _shim, _decides = "decoder.so", "choose"
+    _shim, _decides, _optional = "decoder.so", "choose", ("take_back",)
+    reads_statistics = False
 
     def choose(self, request, offsets, confidences):
         raise NotImplementedError
 
     def _answer(self, line):
-        request, offsets, confidences = heard_confidences(line)
-        n = len(offsets)
+        asked = heard_confidences(line)
+        n = len(asked.offsets)
         if line.is_enough:
             return line.tell(bytes([ENOUGH]) * n)
-        commit = bytes(1 if c else 0 for c in self.choose(request, offsets, confidences))
-        if len(commit) != n or not any(commit):
-            raise ValueError(f"{type(self).__name__}.choose answered {len(commit)} flags, {sum(commit)} of them set, for "
-                             f"{n} positions; one each, and at least one set, is needed")
-        return line.tell(commit)
+        statistics = (asked.margins, asked.entropies) if asked.margins is not None else ()
+        said = (self.take_back if asked.takes_back else self.choose)(asked.request, asked.offsets, asked.confidences, *statistics)
+        flags = bytes(1 if one else 0 for one in said)
+        needs_one = not asked.takes_back and not self._has("take_back")
+        if len(flags) != n or (needs_one and not any(flags)):
+            raise ValueError(f"{type(self).__name__}.{'take_back' if asked.takes_back else 'choose'} answered {len(flags)} flags, "
+                             f"{sum(flags)} of them set, for {n} positions; one each{', and at least one set,' if needs_one else ''} "
+                             f"is needed")
+        return line.tell(flags)
+
+
+class Cache(Policy):
+    """A cache policy: `plan` says in `rows` (`Rows`) what the next step of a request computes and what has a row in the cache
+    afterwards, and returns for how many steps in a row that holds, unless the block ends before. It decides the same for the
+    same request and memory.
+
+        class Interval(unmask.Cache):
+            def plan(self, request, rows, memory):
+                since = request.step_in_block % 8
+                rows.keep = (0, request.block_start), (request.block_end, request.canvas_tokens)
+                rows.held = request.canvas_tokens
+                if since == 0:
+                    rows.compute(0, request.canvas_tokens)
+                    return 1
+                rows.compute(request.block_start, request.block_end)
+                return 8 - since
+
+    It may have `put_off(request, rows, memory)`, what is taken in place of the refresh that `plan` has answered, and by how many
+    steps that can wait (0: not); `evict(view, memory)`, for which positions go on after `rows.evict_layer`, a true value each;
+    and `learn(request, learned, memory)`, which writes what it remembers of a request into `memory`, `memory_bytes` of it,
+    zeros at first. With `reads_entropy = True` `learned` has entropies.
+    """
+
+    _shim, _decides, _optional = "cache.so", "plan", ("put_off", "evict", "learn")
+    reads_entropy = False
+
+    def plan(self, request, rows, memory):
+        raise NotImplementedError
+
+    def _answer(self, line):
+        asks, request, memory, shown = heard_of_cache(line, self.memory_bytes)
+        if line.is_enough:
+            return line.tell(packed_enough_rows(self.memory_bytes + len(shown.pending if asks == "evict" else ())))
+        if asks == "evict":
+            keep = bytes(1 if one else 0 for one in self.evict(shown, bytes(memory)))
+            if len(keep) != len(shown.pending):
+                raise ValueError(f"{type(self).__name__}.evict answered {len(keep)} flags for {len(shown.pending)} positions")
+            return line.tell(packed_of_cache(keep))
+        if asks == "learn":
+            self.learn(request, shown, memory)
+            if len(memory) != self.memory_bytes:
+                raise ValueError(f"{type(self).__name__}.learn left {len(memory)} bytes of memory, of {self.memory_bytes}")
+            return line.tell(packed_of_cache(memory))
+        rows = Rows()
+        n = getattr(self, asks)(request, rows, bytes(memory))
+        return line.tell(rows._packed(n))
 
 
 class Router(Policy):
@@ -134,7 +194,7 @@ class Router(Policy):
                 return min(range(len(view.replicas)), key=lambda i: view.replicas[i].n_waiting)
     """
 
-    _shim, _decides, _optional = "router.so", "route", "move"
+    _shim, _decides, _optional = "router.so", "route", ("move",)
 
     def route(self, request, view):
         raise NotImplementedError
@@ -157,8 +217,12 @@ def _known_as(policy):
 
 def _written_shim(policy, name):
     content, reasons = (_SHIMS / policy._shim).read_bytes(), policy._written_reasons()
-    has = policy._has_optional()
-    written = _WRITTEN.pack(name.encode(), *reasons, *[b""] * (_MAX_REASONS - len(reasons)), has, has)
+    memory_bytes = policy.memory_bytes
+    if not isinstance(memory_bytes, int) or not 0 <= memory_bytes <= _MOST_MEMORY_BYTES or memory_bytes % 8 != 0:
+        raise UsageError(f"memory_bytes of {type(policy).__name__} is {memory_bytes!r}, expected a multiple of 8 up to "
+                         f"{_MOST_MEMORY_BYTES}")
+    written = _WRITTEN.pack(name.encode(), *reasons, *[b""] * (_MAX_REASONS - len(reasons)), *map(policy._has, _METHODS),
+                            *(bool(getattr(policy, flag, False)) for flag in _FLAGS), memory_bytes)
     at = content.index(_MARK)
     return content[:at] + written + content[at + _WRITTEN.size:]
 

@@ -1,9 +1,10 @@
-"""What a policy sees and answers: requests, the view of a scheduler, its batch, what happened, the view of a router. Nothing
-is made of a question before a policy asks for it: requests are read out of the message as they are looked at, columns are
-where they came."""
+"""What a policy sees and answers: requests, the view of a scheduler, its batch, what happened, what is to come, the view of a
+router, rows of a cache. Nothing is made of a question before a policy asks for it: requests are read out of the message as
+they are looked at, columns are where they came."""
 
 import collections
 import collections.abc
+import enum
 import functools
 import operator
 import struct
@@ -11,17 +12,24 @@ import struct
 _FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "I", "committed_tokens": "I", "block": "I",
            "block_length": "I", "masked_in_block": "I", "step_in_block": "I", "steps": "I", "preemptions": "I",
            "commit_tokens": "I", "tenant": "I", "priority": "I", "predicted_tokens": "I", "refresh_waits": "I",
-           "load_running": "I", "load_waiting": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q",
+           "load_running": "I", "load_waiting": "I", "phase": "I", "steps_to_change": "I", "overdue_steps": "I",
+           "answer_tokens": "I", "cached_tokens": "I", "kv_rows": "I", "block_tokens": "I", "steps_per_block": "I",
+           "causal": "I", "shifted": "I", "block_start": "I", "block_before": "I", "known_in_block": "I",
+           "uncached_in_block": "I", "kept_in_block": "I", "passes_in_block": "I", "load_max_requests": "I",
+           "load_max_batched_tokens": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q",
            "deadline_ns": "q", "admitted_ns": "q", "first_token_ns": "q", "service_ns": "q", "service_tokens": "q",
-           "load_ns": "q", "load_kv_free_bytes": "q", "host_bytes": "q"}
+           "load_ns": "q", "load_kv_free_bytes": "q", "load_kv_total_bytes": "q", "host_bytes": "q"}
 REQUEST = struct.Struct("<" + "".join(_FIELDS.values()))
 _OFFSETS = {name: struct.calcsize("<" + "".join(list(_FIELDS.values())[:n])) for n, name in enumerate(_FIELDS)}
-_HEAD = struct.Struct("<10I8qd")
+_HEAD = struct.Struct("<12I9qd")
 _HAPPENED = struct.Struct("<3q2IiI" + "".join(_FIELDS.values()))
 _ROUTED = struct.Struct("<4I2q" + "".join(_FIELDS.values()))
 _REPLICA = struct.Struct("<4I2q")
-_ASKED = struct.Struct("<I4x" + "".join(_FIELDS.values()))
-_ANSWER = struct.Struct("<8Iq")
+_ASKED = struct.Struct("<2I" + "".join(_FIELDS.values()))
+_CACHED = struct.Struct("<3Ii" + "".join(_FIELDS.values()))
+_ANSWER = struct.Struct("<12Iq")
+_ROWS = struct.Struct("<19I")
+_OUTLOOK, _PASS = struct.Struct("<4I2Q"), struct.Struct("<16I")
 _ROUTES = struct.Struct("<2Iq")
 _HOLDS = {"step": 0, "change": 1, "closed": 2}
 _KINDS = "arrival", "start", "steps", "preemption", "end"
@@ -29,17 +37,59 @@ _STATES = "pending", "queued", "running", "done", "preempted", "rejected"
 _NEVER = 2**63 - 1
 _HELD = 2**32 - 1
 ENOUGH = 2  # an answer that ends the trial
+_ESTIMATE, _JOULES, _FORESEE, _SPANS, _REST = 1, 3, 4, 5, 6
 
-Request = collections.namedtuple("Request", _FIELDS)
-Request.__doc__ = """A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step. Times that have
-not come are -1, a deadline that it has not is 2**63 - 1. load_* are the load of its replica, for decoders; host_bytes lie in
-the host's memory while it waits after `swap_out`."""
+
+
+class Phase(enum.IntEnum):
+    """What the next step of a request is."""
+
+    PREFILL, REFRESH, REUSE, COMMIT = range(4)
+
+
+class Request(collections.namedtuple("Request", _FIELDS)):
+    """A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step, whose `phase` is one of
+    `Phase`, and which stays the same for `steps_to_change` steps. Times that have not come are -1, a deadline that it has not
+    is 2**63 - 1. load_* are the load of its replica, for decoders and cache policies."""
+
+    __slots__ = ()
+
+    @property
+    def canvas_tokens(self):
+        """Prompt and output."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
+    def block_end(self):
+        """One past its block's last position."""
+        return self.block_start + self.block_length
+
+    def chunk(self, tokens):
+        """Query tokens that it takes where `tokens` are left: all of its next step, or as much of a prefill as fits, in whole
+        blocks; 0: nothing fits."""
+        if self.queries <= tokens:
+            return self.queries
+        return tokens // self.block_tokens * self.block_tokens if self.phase == Phase.PREFILL else 0
+
+
 _request = functools.partial(tuple.__new__, Request)
 
 Happening = collections.namedtuple("Happening", "kind request state now_ns steps committed_tokens ns query_tokens")
 Happening.__doc__ = f"""Something that happened between two decisions (sim/policy/scheduler/scheduler.h). `kind`: {', '.join(_KINDS)}; `request` and
 its `state`, as they were at `now_ns`: {', '.join(_STATES)}. Of "steps": how many of them ended in which it took part, how long all
 took (`ns`), and what they did for it."""
+
+Span = collections.namedtuple("Span", "phase queries first_queries context logit_rows select_rows pack_rows value_rows exact "
+                              "kept_queries kept_keys part_start sampled_rows attended_keys")
+Span.__doc__ = """A request's part of a step, as prices go by it (sim/step/shape.h)."""
+
+Pass = collections.namedtuple("Pass", (*Span._fields, "steps", "block"))
+Pass.__doc__ = """Like passes in a row, of those that a request has yet to take: a span, for how many `steps`, in which `block`."""
+
+Outlook = collections.namedtuple("Outlook", "is_exact n_passes n_blocks to_refresh steps tokens passes")
+Outlook.__doc__ = """A request from its next step to its end (sim/policy/scheduler/scheduler.h): `steps` and their query `tokens`
+in all, `n_blocks` that are left, steps `to_refresh`, the next prefill or refresh (None: there is none). `passes` are the first
+ones of `n_passes` runs of like passes. `is_exact`: or it is the expectation."""
 
 Replica = collections.namedtuple(
     "Replica", "n_running n_waiting n_whole shared_tokens kv_free_bytes outstanding_tokens waiting")
@@ -162,15 +212,42 @@ class Requests(collections.abc.MutableSequence):
 
 class View:
     """What a scheduler sees (sim/policy/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step,
-    and the host's memory, whose total is 0 where there is none; its bandwidth is in bytes a second."""
+    the host's memory, what steps would take and what is to come."""
 
-    __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "kv_free_bytes", "kv_total_bytes", "max_batched_tokens",
-                 "max_requests", "n_slots", "replica", "n_replicas", "seed", "host_free_bytes", "host_total_bytes",
-                 "host_bandwidth", "running", "waiting", "is_trial", "_estimate", "_reasons")
+    __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "running_growth_bytes", "kv_free_bytes", "kv_total_bytes",
+                 "host_free_bytes", "host_total_bytes", "host_bandwidth", "max_batched_tokens", "max_requests", "n_slots",
+                 "replica", "n_replicas", "seed", "threshold", "running", "waiting", "is_trial", "_line", "_reasons", "_most")
+
+    def _ask(self, question):
+        self._line.tell(question)
+        return self._line.hear_number()
 
     def estimate_ns(self, batch):
         """How long a step with this batch would take."""
-        return self._estimate(batch)
+        return self._ask(batch._packed(_ESTIMATE))
+
+    def estimate_joules(self, batch):
+        """What its cards would draw during that step; 0 where the profile knows no power."""
+        return struct.unpack("<d", struct.pack("<q", self._ask(batch._packed(_JOULES))))[0]
+
+    def estimate_spans_ns(self, spans):
+        """How long a step of these spans, or of passes that `foresee` told, would take; 0 for none."""
+        numbers = [number for span in spans for number in span[:len(Span._fields)]]
+        if len(numbers) > self._most * len(Span._fields):
+            raise ValueError(f"estimate_spans_ns of {len(numbers) // len(Span._fields)} spans, of which at most {self._most} fit")
+        return self._ask(_question(_SPANS, len(numbers)) + struct.pack(f"<{len(numbers)}I", *numbers))
+
+    def foresee(self, request, most=64):
+        """The passes to come of a running or waiting request, the first `most` runs of like ones: an `Outlook`."""
+        self._line.tell(_question(_FORESEE, slot=request.slot, most=most))
+        data = self._line.hear_question()
+        is_exact, n_passes, n_blocks, to_refresh, steps, tokens = _OUTLOOK.unpack_from(data)
+        passes = [Pass._make(one) for one in _PASS.iter_unpack(memoryview(data)[_OUTLOOK.size:])]
+        return Outlook(bool(is_exact), n_passes, n_blocks, None if to_refresh == 2**32 - 1 else to_refresh, steps, tokens, passes)
+
+    def rest_ns(self, request, most=64):
+        """What is left of a request would take alone; passes after the first `most` runs as these on average."""
+        return self._ask(_question(_REST, slot=request.slot, most=most))
 
     def __repr__(self):
         following = "" if self.next_arrival_ns == _NEVER else f", next arrival at {self.next_arrival_ns / 1e9:.6g} s"
@@ -180,49 +257,89 @@ class View:
                 f"{', trial' if self.is_trial else ''}>")
 
 
+def _question(kind, n=0, slot=0, most=0):
+    return _ANSWER.pack(kind, 0, n, slot, 0, 0, 0, 0, 0, 0, most, 0, 0)
+
+
 class Batch:
-    """The answer. Requests that run and fit go on with `run` or `run_all`, waiting ones start with `admit`."""
+    """The answer. Requests that run and fit go on with `run` or `run_all`, waiting ones start with `admit`. What is still free
+    is counted in free_tokens, free_kv_bytes, free_requests and free_host_bytes.
+
+    `hold`: "step", ask again after this step; "change", the default, when a request's part of it changes, one ends or one
+    arrives; "closed", as "change" but for arrivals. `loops`: ask again only after so many steps; `continues`: what asking costs
+    the host was paid with the last batch."""
 
     def __init__(self, view):
         self._view = view
         self._all, self._listed, self._admitted = False, [], []
         self.free_tokens, self.free_kv_bytes = view.max_batched_tokens, view.kv_free_bytes
-        self.free_requests = view.max_requests - len(view.running)
-        self.free_host_bytes = view.host_free_bytes
-        self.hold, self._wake_ns = "change", _NEVER
-        self._words, self._rejected, self._why, self._swapped = {}, [], [], []
+        self.free_requests, self.free_host_bytes = view.max_requests - len(view.running), view.host_free_bytes
+        self.hold, self._wake_ns, self.loops, self.continues = "change", _NEVER, 0, False
+        self._words, self._chunks, self._rejected, self._why = {}, {}, [], []
+        self._preempted, self._swaps, self._idle = [], [], []
 
     def run_all(self):
-        """Every running request takes part; False where their tokens do not fit."""
-        if self._view.running_tokens > self.free_tokens:
+        """Every running request takes part; False where their tokens, or the memory that they grow by, do not fit."""
+        if self._view.running_tokens > self.free_tokens or self._view.running_growth_bytes > self.free_kv_bytes:
             return False
         self._all = True
         self.free_tokens -= self._view.running_tokens
+        self.free_kv_bytes -= self._view.running_growth_bytes
         return True
 
     def _say(self, request, width, threshold, put_off):
         if width or threshold or put_off:
             self._words[request.slot] = int(width), round(1e6 * threshold), int(bool(put_off))
 
-    def run(self, request, width=0, threshold=0.0, put_off=False):
-        """A running request takes part; False where its tokens do not fit. `width`: positions of its next window, `threshold`:
-        its decoder's, both 0: as configured; `put_off`: its next step, a refresh, waits, by its refresh_waits steps at most."""
-        if request.queries > self.free_tokens:
+    def _list(self, requests, request, chunk_tokens):
+        """Where a request's tokens fit it is listed among those."""
+        tokens = chunk_tokens or request.queries
+        growth = request.kv_bytes - request.kv_held_bytes
+        if tokens > self.free_tokens or growth > self.free_kv_bytes:
             return False
-        self._listed.append(request.slot)
-        self._say(request, width, threshold, put_off)
-        self.free_tokens -= request.queries
+        requests.append(request.slot)
+        self.free_tokens -= tokens
+        self.free_kv_bytes -= growth
+        if 0 < chunk_tokens < request.queries:
+            self._chunks[request.slot] = int(chunk_tokens)
         return True
 
-    def admit(self, request, width=0, threshold=0.0):
-        """A waiting request starts; False where it does not fit. Words as in `run`."""
-        if request.queries > self.free_tokens or request.kv_bytes > self.free_kv_bytes or self.free_requests == 0:
+    def run(self, request, width=0, threshold=0.0, put_off=False, chunk_tokens=0):
+        """A running request takes part; False where its tokens, or the memory that it grows by, do not fit. `width`: positions
+        of its next window, `threshold`: its decoder's, both 0: as configured; `put_off`: its next step, a refresh, waits, by its
+        refresh_waits steps at most. `chunk_tokens`: so many tokens of its prefill alone, in whole blocks (`request.chunk`)."""
+        if not self._list(self._listed, request, chunk_tokens):
             return False
-        self._admitted.append(request.slot)
+        self._say(request, width, threshold, put_off)
+        return True
+
+    def admit(self, request, width=0, threshold=0.0, chunk_tokens=0):
+        """A waiting request starts; False where it does not fit. Words as in `run`."""
+        if self.free_requests <= 0 or not self._list(self._admitted, request, chunk_tokens):
+            return False
         self._say(request, width, threshold, False)
-        self.free_tokens -= request.queries
-        self.free_kv_bytes -= request.kv_bytes
         self.free_requests -= 1
+        return True
+
+    def preempt(self, request, swap=False):
+        """A running request gives its memory back and waits again. `swap`: what it holds is copied to the host's memory, under
+        any policy; False where that has no room. Else it is computed anew, which a policy that `grows` may ask for where keys
+        and values are exact."""
+        if swap and request.kv_held_bytes > self.free_host_bytes:
+            return False
+        self._preempted.append(request.slot)
+        self._swaps.append(int(bool(swap)))
+        self.free_host_bytes -= request.kv_held_bytes if swap else 0
+        self.free_kv_bytes += request.kv_held_bytes
+        self.free_requests += 1
+        return True
+
+    def idle(self, request):
+        """A running request's next step is computed, and discarded; False where its tokens do not fit."""
+        if request.queries > self.free_tokens:
+            return False
+        self._idle.append(request.slot)
+        self.free_tokens -= request.queries
         return True
 
     def reject(self, request, reason=None):
@@ -233,17 +350,6 @@ class Batch:
             raise ValueError(f"reject: '{reason}' is none of the policy's reject_reasons, which are {', '.join(reasons) or 'none'}")
         self._rejected.append(request.slot)
         self._why.append(reasons.index(reason) if reason is not None else 0)
-
-    def swap_out(self, request):
-        """A running request goes to the host's memory and waits at the head of the queue; False where that lacks room. Admitted
-        again it goes on where it was. Another one takes part in the step, and `run_all` is not said with it."""
-        if request.kv_held_bytes > self.free_host_bytes or self._view.host_total_bytes == 0:
-            return False
-        self._swapped.append(request.slot)
-        self.free_host_bytes -= request.kv_held_bytes
-        self.free_kv_bytes += request.kv_held_bytes
-        self.free_requests += 1
-        return True
 
     def wait_until(self, ns):
         """Ask again then, whatever `hold` says: where something takes part, after the step that is under way."""
@@ -260,10 +366,24 @@ class Batch:
         hold = _HOLDS.get(self.hold)
         if hold is None:
             raise ValueError(f"hold is {self.hold!r}, expected one of {', '.join(_HOLDS)}")
-        words = [self._words.get(slot, (0, 0, 0)) for slot in slots] if self._words else []
-        numbers = slots + self._rejected + self._why + self._swapped + [word[k] for k in range(3) for word in words]
-        return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, len(self._rejected), bool(words),
-                            len(self._swapped), self._wake_ns) + (struct.pack(f"<{len(numbers)}I", *numbers) if numbers else b"")
+        numbers = slots + self._rejected + self._why + self._preempted + self._swaps + self._idle
+        if len(numbers) > self._view._most:
+            self._check_fits(slots)
+        if self._words:
+            words = [self._words.get(slot, (0, 0, 0)) for slot in slots]
+            numbers += [word[k] for k in range(3) for word in words]
+        if self._chunks:
+            numbers += [self._chunks.get(slot, 0) for slot in slots]
+        return _ANSWER.pack(
+            kind, self._all, len(slots), len(self._admitted), hold, len(self._rejected), bool(self._words), bool(self._chunks),
+            len(self._preempted), len(self._idle), self.loops, bool(self.continues), self._wake_ns) + (
+            struct.pack(f"<{len(numbers)}I", *numbers) if numbers else b"")
+
+    def _check_fits(self, slots):
+        for what, listed in (("runs and admits", slots), ("rejects", self._rejected), ("preempts", self._preempted),
+                             ("leaves idle", self._idle)):
+            if len(listed) > self._view._most:
+                raise ValueError(f"the batch {what} {len(listed)} requests, of which there are at most {self._view._most}")
 
 
 class RouterView:
@@ -289,8 +409,10 @@ def heard_view(line):
     data = line.hear_question()
     view = View()
     (decides, n_happened, view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.n_slots, view.replica,
-     view.n_replicas, _, view.now_ns, view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes,
-     view.seed, view.host_free_bytes, view.host_total_bytes, view.host_bandwidth) = _HEAD.unpack_from(data)
+     view.n_replicas, threshold, view._most, _, view.now_ns, view.next_arrival_ns, view.running_tokens,
+     view.running_growth_bytes, view.kv_free_bytes, view.kv_total_bytes, view.host_free_bytes, view.host_total_bytes, view.seed,
+     view.host_bandwidth) = _HEAD.unpack_from(data)
+    view.threshold, view._line = threshold / 1e6, line
     end = _HEAD.size + REQUEST.size * (n_running + n_waiting)
     view.running = Requests(data, _HEAD.size, n_running)
     view.waiting = Requests(data, _HEAD.size + REQUEST.size * n_running, n_waiting)
@@ -335,21 +457,103 @@ def packed_moves(moves, view):
     return _ROUTES.pack(0, len(pairs), _NEVER) + struct.pack(f"<{2 * len(pairs)}I", *(n for pair in pairs for n in pair))
 
 
+Asked = collections.namedtuple("Asked", "takes_back request offsets confidences margins entropies")
+Asked.__doc__ = """What a decoder is asked; margins and entropies are None where it does not read them."""
+
+
 def heard_confidences(line):
-    """What a decoder is asked on a line: the request, offsets and confidences."""
     data = line.hear_question()
-    n, *request = _ASKED.unpack_from(data)
-    return (Request._make(request), struct.unpack_from(f"<{n}I", data, _ASKED.size),
-            struct.unpack_from(f"<{n}f", data, _ASKED.size + 4 * n))
+    n, takes_back, *request = _ASKED.unpack_from(data)
+    at, offsets, numbers = _ASKED.size, None, [None] * 3
+    for i in range((len(data) - at) // (4 * n)):
+        values = struct.unpack_from(f"<{n}{'If'[i > 0]}", data, at + 4 * n * i)
+        if i == 0:
+            offsets = values
+        else:
+            numbers[i - 1] = values
+    return Asked(bool(takes_back), Request._make(request), offsets, *numbers)
+
+
+_ROW_KINDS = "none", "kv", "features", "exact", "pattern"
+_CHOOSERS = "nobody", "policy", "head", "heads", "change", "score"
+_SETTLES = "whole", "delayed", "neighbour", "parts"
+_OUTCOMES = None, "commit", "revise", "again"
+
+
+class Rows:
+    """The answer of a cache policy (sim/policy/rows.h): which positions of the canvas run, and which have a row in the cache
+    afterwards. Ranges are pairs, (first, one past the last). The same in all answers: `kind` of rows (none, kv, features, exact,
+    pattern), `chooser`, who chooses among positions in the middle of a step (nobody, policy, head, heads, change, score), when a
+    position `settles` (whole, delayed, neighbour, parts), `evict_layer` and `recent`."""
+
+    __slots__ = ("kind", "chooser", "settles", "evict_layer", "recent", "run", "skips", "head", "keep", "n_chosen", "held",
+                 "attends")
+
+    def __init__(self):
+        self.kind, self.chooser, self.settles, self.evict_layer, self.recent = "kv", "nobody", "whole", 0, 0
+        self.run, self.skips, self.head, self.keep = (0, 0), False, (0, 0), ()
+        self.n_chosen, self.held, self.attends = 0, 0, 0
+
+    def compute(self, first, end):
+        """Positions from `first` to before `end` run, and go through the head."""
+        self.run = self.head = first, end
+
+    def _packed(self, n):
+        keep = tuple(self.keep)
+        if len(keep) > 2:
+            raise ValueError(f"rows.keep has {len(keep)} ranges, expected at most two")
+        codes = []
+        for name, words in (("kind", _ROW_KINDS), ("chooser", _CHOOSERS), ("settles", _SETTLES)):
+            if getattr(self, name) not in words:
+                raise ValueError(f"rows.{name} is {getattr(self, name)!r}, expected one of {', '.join(words)}")
+            codes.append(words.index(getattr(self, name)))
+        keep = (*keep, (0, 0), (0, 0))[:2]
+        return _ROWS.pack(0, operator.index(n), *codes, self.evict_layer, self.recent, *self.run, bool(self.skips), *self.head,
+                          *keep[0], *keep[1], self.n_chosen, self.held, self.attends)
+
+
+Eviction = collections.namedtuple("Eviction", "request growth pending masked frontier")
+Eviction.__doc__ = """A block before a step, position by position: `growth` of each masked one's importance, which are `pending`,
+which are `masked`; `frontier`, the right-most one kept so far, -1: none (sim/policy/cache/cache.h)."""
+
+Learned = collections.namedtuple("Learned", "n outcomes entropies")
+Learned.__doc__ = """What a step committed: how many positions, and of each what came of it, None, commit, revise or again;
+`entropies`, in nats, of those committed, None where the policy does not read them. With 0 of them the block begins."""
+
+
+def heard_of_cache(line, memory_bytes):
+    """(what a cache policy is asked, the request, what is remembered of it, what is shown besides)"""
+    data = line.hear_question()
+    asks, n, n_committed, frontier, *request = _CACHED.unpack_from(data)
+    request, at = Request._make(request), _CACHED.size + memory_bytes
+    memory, shown = bytearray(data[_CACHED.size:at]), None
+    if asks == 2:
+        shown = Eviction(request, struct.unpack_from(f"<{n}f", data, at), tuple(map(bool, data[at + 4 * n:at + 5 * n])),
+                         tuple(map(bool, data[at + 5 * n:at + 6 * n])), frontier)
+    elif asks == 3:
+        entropies = struct.unpack_from(f"<{n}f", data, at) if frontier else None
+        at += 4 * n if frontier else 0
+        shown = Learned(n_committed, tuple(_OUTCOMES[code] for code in data[at:at + n]), entropies)
+    return ("plan", "put_off", "evict", "learn")[asks], request, memory, shown
+
+
+def packed_of_cache(data):
+    """Flags of positions, or what is remembered from now on."""
+    return struct.pack("<2I", 0, len(data)) + bytes(data)
+
+
+def packed_enough_rows(n):
+    """Of an answer of any kind, however long."""
+    return _ROWS.pack(ENOUGH, *[0] * 18) + bytes(n)
 
 
 def packed_enough():
-    return _ANSWER.pack(ENOUGH, 0, 0, 0, 0, 0, 0, 0, 0)
+    return _ANSWER.pack(ENOUGH, *[0] * 12)
 
 
 def packed_heard():
     """What happened was heard."""
-    return _ANSWER.pack(0, 0, 0, 0, 0, 0, 0, 0, _NEVER)
+    return _ANSWER.pack(*[0] * 12, _NEVER)
 
 
 def packed_enough_routes():

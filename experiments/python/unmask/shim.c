@@ -1,292 +1,73 @@
 /* A policy that asks another program: how policies in Python are run.
  *
- * Compiled as a scheduler and, with SHIM_DECODER and SHIM_ROUTER, as these. UNMASK_POLICIES is the
- * path of a socket; every load of this object, of which each run and replica has its own, hands
- * over the ends of two pipes and a memory there, with the name of the policy. A question stands in
- * the memory and its size in bytes goes through one pipe; the answer comes through the other. Where
- * no answer can come any more the program ends. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
+ * Compiled as a scheduler and, with SHIM_CACHE, SHIM_DECODER and SHIM_ROUTER, as these.
+ * UNMASK_POLICIES is the path of a socket; every load of this object, of which each run and replica
+ * has its own, hands over the ends of two pipes and a memory there, with the name of the policy. A
+ * question stands in the memory and its size in bytes goes through one pipe; the answer comes
+ * through the other. Where no answer can come any more the program ends. */
+#include "experiments/python/unmask/shim_line.h"
 
-#include "sim/policy/decoder/decoder.h"
-#include "sim/policy/plugin/call_watch.h"
-#include "sim/policy/plugin/plugin.h"
-#include "sim/policy/router/router.h"
-#include "sim/policy/scheduler/scheduler.h"
-
-enum { ENOUGH = 2 };   /* of an answer: the trial ends */
-enum { N_HANDED = 3 }; /* descriptors */
-
-/* A processor that sleeps is woken in tens of microseconds, as long as a decision takes: so the
- * shim polls for an answer first, unless that failed the last times. */
-enum { LOOK_NS = 50 * 1000, MOST_WAITS = 1023 };
-
-/* Who copies this file writes here what the policy is called, for which reasons it rejects, and
- * whether it has the methods that it may lack: 0 or 1. */
-enum { NAME_BYTES = 128, REASON_BYTES = PLUGIN_MAX_NAME + 1 };
-static const volatile struct {
-    char name[NAME_BYTES], reasons[SCHEDULER_MAX_REASONS][REASON_BYTES];
-    char hears, moves; /* `happened` of a scheduler, `move` of a router */
-} written = {.name = "UNMASK-NAME-OF-THE-POLICY"};
-
-/* Of one thread; a forked process makes its own. */
-static __thread struct {
-    pid_t owner;
-    int question, answer, memory; /* our ends of the pipes, and what is shared */
-    bool looks;                   /* there is another processor */
-    uint32_t in_vain;             /* waits that pass before the next poll after one that failed */
-    uint32_t waits;               /* of them to come */
-    unsigned char *shared, *heard;
-    size_t shared_bytes, heard_bytes;
-} line;
-
-__attribute__((noreturn)) static void lost(void) {
-    _exit(1); /* the program says of whom */
-}
-
-/* A path for sockets has 107 bytes; that of the folder may be longer. */
-static int dial(const char *path) {
-    struct sockaddr_un where = {.sun_family = AF_UNIX};
-    char folder[PATH_MAX], *name;
-    snprintf(folder, sizeof folder, "%s", path);
-    name = strrchr(folder, '/');
-    if (name == NULL) {
-        lost();
-    }
-    *name = '\0';
-    int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(where.sun_path, sizeof where.sun_path, "/proc/self/fd/%d/%s", at, name + 1);
-    if (connect(fd, (struct sockaddr *)&where, sizeof where) != 0) {
-        lost();
-    }
-    close(at);
-    return fd;
-}
-
-/* With a hello: whether this is a trial, and the name. */
-static void hand_over(int fd, const int handed[N_HANDED]) {
-    char name[NAME_BYTES];
-    for (size_t i = 0; i < sizeof name; i++) {
-        name[i] = written.name[i];
-    }
-    char is_trial = getenv(CALL_IS_TRIAL) != NULL;
-    struct iovec hello[2] = {{&is_trial, 1}, {name, strnlen(name, sizeof name)}};
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(N_HANDED * sizeof *handed)];
-    } rights = {.head = {CMSG_LEN(N_HANDED * sizeof *handed), SOL_SOCKET, SCM_RIGHTS}};
-    memcpy(CMSG_DATA(&rights.head), handed, N_HANDED * sizeof *handed);
-    struct msghdr message = {
-        .msg_iov = hello, .msg_iovlen = 2, .msg_control = &rights, .msg_controllen = sizeof rights};
-    if (sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)(1 + hello[1].iov_len)) {
-        lost();
-    }
-}
-
-/* After a fork the parent's line is not ours. */
-static void open_line(void) {
-    const char *path = getenv(CALL_ANSWERED_AT);
-    int question[2], answer[2];
-    int memory = memfd_create("unmask", MFD_CLOEXEC);
-    if (path == NULL || memory < 0 || pipe2(question, O_CLOEXEC) != 0 ||
-        pipe2(answer, O_CLOEXEC) != 0) {
-        lost();
-    }
-    int fd = dial(path);
-    hand_over(fd, (int[N_HANDED]){question[0], answer[1], memory});
-    close(fd);
-    close(question[0]);
-    close(answer[1]);
-    cpu_set_t cpus;
-    line.looks = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) > 1;
-    line.question = question[1];
-    line.answer = answer[0];
-    line.memory = memory;
-    line.shared = NULL;
-    line.shared_bytes = 0;
-    line.owner = getpid();
-}
-
-/* The run has ended, or the replica's. */
-__attribute__((destructor)) static void close_line(void) {
-    if (line.owner == getpid()) {
-        close(line.question);
-        close(line.answer);
-        close(line.memory);
-        (void)munmap(line.shared, line.shared_bytes);
-        free(line.heard);
-        line.owner = 0;
-    }
-}
-
-/* Where the next question goes. */
-static void *asked(size_t size) {
-    if (line.owner != getpid()) {
-        open_line();
-    }
-    if (size > line.shared_bytes) {
-        (void)munmap(line.shared, line.shared_bytes);
-        line.shared_bytes = 2 * size;
-        line.shared =
-            ftruncate(line.memory, (off_t)line.shared_bytes) == 0
-                ? mmap(NULL, line.shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, line.memory, 0)
-                : MAP_FAILED;
-        if (line.shared == MAP_FAILED) {
-            lost();
-        }
-    }
-    return line.shared;
-}
-
-/* A pipe takes so few bytes all at once. */
-static void tell(int64_t number) {
-    ssize_t n;
-    do {
-        n = write(line.question, &number, sizeof number);
-    } while (n < 0 && errno == EINTR);
-    if (n != sizeof number) {
-        lost();
-    }
-}
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-static void look(void) {
-    struct pollfd answer = {.fd = line.answer, .events = POLLIN};
-    if (!line.looks) {
-        return;
-    }
-    if (line.waits > 0) {
-        line.waits--;
-        return;
-    }
-    for (int64_t until = now_ns() + LOOK_NS; poll(&answer, 1, 0) == 0;) {
-        if (now_ns() > until) {
-            line.in_vain = line.in_vain < MOST_WAITS ? 2 * line.in_vain + 1 : line.in_vain;
-            line.waits = line.in_vain;
-            return;
-        }
-    }
-    line.in_vain /= 2;
-}
-
-/* Reads on from `n` bytes of an answer until at least `size` are there: how many are. */
-static size_t hear(size_t n, size_t size) {
-    if (size > line.heard_bytes) {
-        line.heard_bytes = 2 * size;
-        line.heard = realloc(line.heard, line.heard_bytes);
-    }
-    if (line.heard == NULL) {
-        lost();
-    }
-    while (n < size) {
-        ssize_t more = read(line.answer, line.heard + n, line.heard_bytes - n);
-        if (more < 0 && errno == EINTR) {
-            continue;
-        }
-        if (more <= 0) {
-            lost();
-        }
-        n += (size_t)more;
-    }
-    return n;
-}
-
-/* A request as Python unpacks it: "<18I12q". */
-struct told {
-    uint32_t slot, queries, prompt_tokens, output_tokens, committed_tokens, block, block_length;
-    uint32_t masked_in_block, step_in_block, steps, preemptions, commit_tokens;
-    uint32_t tenant, priority, predicted_tokens, refresh_waits, load_running, load_waiting;
-    int64_t arrival_ns, kv_bytes, kv_held_bytes, id, deadline_ns, admitted_ns, first_token_ns;
-    int64_t service_ns, service_tokens, load_ns, load_kv_free_bytes, host_bytes;
-};
-
-static struct told tell_of(const struct request *r, uint32_t slot) {
-    return (struct told){slot,
-                         r->span.queries,
-                         r->prompt_tokens,
-                         r->output_tokens,
-                         r->committed_tokens,
-                         window_block(r),
-                         window_length(r),
-                         window_masked(r),
-                         window_steps(r),
-                         r->steps,
-                         r->preemptions,
-                         r->commit_tokens,
-                         r->tenant,
-                         r->priority,
-                         r->predicted_tokens,
-                         r->refresh_waits,
-                         r->load.n_running,
-                         r->load.n_waiting,
-                         r->arrival_ns,
-                         r->kv_bytes,
-                         r->kv_held_bytes,
-                         (int64_t)r->id,
-                         r->deadline_ns,
-                         r->admitted_ns,
-                         r->first_token_ns,
-                         r->service_ns,
-                         (int64_t)r->service_tokens,
-                         r->load.now_ns,
-                         r->load.kv_free_bytes,
-                         r->host_bytes};
-}
+/* Of a descriptor, which is written to before anybody reads it. */
+#define AT_LOAD __attribute__((constructor)) static void
 
 #if defined SHIM_DECODER
 
-/* "<2I", a request, offsets and confidences. */
+enum { ASKS_CHOICE = 0, ASKS_TAKING_BACK = 1 };
+
+/* "<2I", a request, offsets, confidences and, of a choice that reads them, margins and entropies.
+ */
 struct question {
-    uint32_t n, unused;
+    uint32_t n, asks;
     struct told request;
     uint32_t offsets[];
 };
 
-static uint32_t choose(const void *state, const struct request *request,
-                       const struct decode_seen *seen, uint8_t *commit) {
-    (void)state;
-    const size_t each = seen->n * sizeof(uint32_t);
-    const size_t size = sizeof(struct question) + 2 * each;
+/* Flags of n positions: how many are set. `statistics` NULL: of none. */
+static uint32_t ask(uint32_t asks, const struct request *request, uint32_t n,
+                    const uint32_t *offset, const float *confidence,
+                    const float *const statistics[2], uint8_t *flags) {
+    const size_t each = n * sizeof(uint32_t);
+    const size_t size = sizeof(struct question) + (statistics != NULL ? 4 : 2) * each;
     struct question *question = asked(size);
-    uint32_t n = 0;
-    question->n = seen->n;
+    uint32_t n_set = 0;
+    question->n = n;
+    question->asks = asks;
     question->request = tell_of(request, 0);
-    memcpy(question->offsets, seen->offset, each);
-    memcpy(question->offsets + seen->n, seen->confidence, each);
+    memcpy(question->offsets, offset, each);
+    memcpy(question->offsets + n, confidence, each);
+    for (size_t i = 0; statistics != NULL && i < 2; i++) {
+        memcpy(question->offsets + (2 + i) * n, statistics[i], each);
+    }
     tell((int64_t)size);
     look();
-    hear(0, seen->n);
-    memcpy(commit, line.heard, seen->n);
-    if (seen->n > 0 && commit[0] == ENOUGH) {
+    hear(0, n);
+    memcpy(flags, line.heard, n);
+    if (n > 0 && flags[0] == ENOUGH) {
         _exit(CALL_TRIAL_ENDED);
     }
-    for (uint32_t i = 0; i < seen->n; i++) {
-        n += commit[i];
+    for (uint32_t i = 0; i < n; i++) {
+        n_set += flags[i];
     }
-    return n;
+    return n_set;
 }
 
-const struct decoder unmask_policy = {
+static uint32_t choose(const void *state, const struct request *request,
+                       const struct decode_seen *seen, uint8_t *commit) {
+    const float *const statistics[2] = {seen->margin, seen->entropy};
+    (void)state;
+    return ask(ASKS_CHOICE, request, seen->n, seen->offset, seen->confidence,
+               written.reads_statistics ? statistics : NULL, commit);
+}
+
+static uint32_t take_back(const void *state, const struct request *request,
+                          const struct decode_kept *kept, uint8_t *again) {
+    (void)state;
+    return kept->n == 0 ? 0
+                        : ask(ASKS_TAKING_BACK, request, kept->n, kept->offset, kept->confidence,
+                              NULL, again);
+}
+
+struct decoder unmask_policy = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_DECODER,
                .size = sizeof(struct decoder),
@@ -296,6 +77,135 @@ const struct decoder unmask_policy = {
     .choose = choose,
     .reads_load = 1,
 };
+
+AT_LOAD describe(void) {
+    unmask_policy.take_back = written.takes_back ? take_back : NULL;
+    unmask_policy.reads_statistics = (uint32_t)written.reads_statistics;
+}
+
+#elif defined SHIM_CACHE
+
+enum { ASKS_PLAN = 0, ASKS_PUTTING_OFF = 1, ASKS_EVICTION = 2, ASKS_LEARNING = 3 };
+
+/* "<4I", a request, what is remembered of it, and of an eviction for each of n positions growth,
+ * "pending" and "masked", of what it learns entropies, where it reads them, and outcomes. */
+struct question {
+    uint32_t asks, n, n_committed;
+    int32_t frontier;
+    struct told request;
+    unsigned char rest[];
+};
+
+/* "<2I17I", or the flags of positions, or what is remembered from now on. */
+struct answer {
+    uint32_t kind, n; /* of steps */
+    struct row_sets rows;
+};
+
+static struct question *begin_question(uint32_t asks, const struct request *request,
+                                       const void *memory, size_t more) {
+    struct question *question = asked(sizeof(struct question) + written.memory_bytes + more);
+    *question = (struct question){.asks = asks, .request = tell_of(request, 0)};
+    if (memory != NULL) {
+        memcpy(question->rest, memory, written.memory_bytes);
+    } else {
+        memset(question->rest, 0, written.memory_bytes);
+    }
+    return question;
+}
+
+/* The answer, of `size` bytes, to a question whose last part has `more`. */
+static const void *answer_of(size_t more, size_t size) {
+    tell((int64_t)(sizeof(struct question) + written.memory_bytes + more));
+    look();
+    (void)hear(0, size);
+    if (line.heard[0] == ENOUGH) {
+        _exit(CALL_TRIAL_ENDED);
+    }
+    return line.heard;
+}
+
+static uint32_t ask_rows(uint32_t asks, const void *memory, const struct request *request,
+                         struct row_sets *rows) {
+    (void)begin_question(asks, request, memory, 0);
+    const struct answer *answer = answer_of(0, sizeof *answer);
+    *rows = answer->rows;
+    return answer->n;
+}
+
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    (void)state;
+    return ask_rows(ASKS_PLAN, memory, request, rows);
+}
+
+static uint32_t put_off(const void *state, const void *memory, const struct request *request,
+                        struct row_sets *rows) {
+    (void)state;
+    return ask_rows(ASKS_PUTTING_OFF, memory, request, rows);
+}
+
+static uint32_t evict(const void *state, const void *memory, const struct eviction_view *view,
+                      uint8_t *keep) {
+    const uint32_t n = view->length;
+    const size_t more = n * (sizeof *view->delta + 2);
+    struct question *question = begin_question(ASKS_EVICTION, view->request, memory, more);
+    unsigned char *rest = question->rest + written.memory_bytes;
+    uint32_t n_kept = 0;
+    (void)state;
+    question->n = n;
+    question->frontier = view->frontier;
+    memcpy(rest, view->delta, n * sizeof *view->delta);
+    memcpy(rest + n * sizeof *view->delta, view->pending, n);
+    memcpy(rest + n * (sizeof *view->delta + 1), view->masked, n);
+    const unsigned char *answer = answer_of(more, 8 + n);
+    memcpy(keep, answer + 8, n);
+    for (uint32_t i = 0; i < n; i++) {
+        n_kept += keep[i];
+    }
+    return n_kept;
+}
+
+/* Entropies come first, which are aligned to their size. */
+static void learn(const void *state, void *memory, const struct request *request,
+                  const struct learned *learned) {
+    const uint32_t n = learned->n > 0 ? window_length(request) : 0;
+    const bool has_entropy = learned->entropy != NULL && n > 0;
+    const size_t of_entropies = has_entropy ? n * sizeof *learned->entropy : 0;
+    struct question *question = begin_question(ASKS_LEARNING, request, memory, of_entropies + n);
+    unsigned char *rest = question->rest + written.memory_bytes;
+    (void)state;
+    question->n = n;
+    question->n_committed = learned->n;
+    question->frontier = has_entropy;
+    if (has_entropy) {
+        memcpy(rest, learned->entropy, of_entropies);
+    }
+    if (n > 0) {
+        memcpy(rest + of_entropies, learned->outcome, n);
+    }
+    const unsigned char *answer = answer_of(of_entropies + n, 8 + written.memory_bytes);
+    memcpy(memory, answer + 8, written.memory_bytes);
+}
+
+struct cache_policy unmask_policy = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = 8,
+               .name = "python",
+               .doc = "a cache policy in Python; slow"},
+    .plan = plan,
+    .reads_load = 1,
+};
+
+AT_LOAD describe(void) {
+    unmask_policy.memory_bytes = written.memory_bytes;
+    unmask_policy.reads_entropy = (uint32_t)written.reads_entropy;
+    unmask_policy.put_off = written.puts_off ? put_off : NULL;
+    unmask_policy.evict = written.evicts ? evict : NULL;
+    unmask_policy.learn = written.learns ? learn : NULL;
+}
 
 #elif defined SHIM_ROUTER
 
@@ -388,7 +298,15 @@ const struct router unmask_policy = {
 
 #else
 
-enum { ANSWER_BATCH = 0, ANSWER_ESTIMATE = 1 };
+/* What is answered, or asked in return; ENOUGH is between them. */
+enum {
+    ANSWER_BATCH = 0,
+    ANSWER_ESTIMATE = 1,
+    ANSWER_JOULES = 3,
+    ANSWER_FORESEE = 4,
+    ANSWER_SPANS = 5,
+    ANSWER_REST = 6,
+};
 
 /* "<3q2IiI" and a request. */
 struct told_happening {
@@ -399,24 +317,26 @@ struct told_happening {
     struct told request;
 };
 
-/* "<10I8qd", the requests that run, those that wait, and what happened. */
+/* "<12I9qd", the requests that run, those that wait, and what happened. */
 struct question {
     uint32_t decides; /* 0: of no decision, only what happened */
     uint32_t n_happened, max_batched_tokens, max_requests, n_running, n_waiting, n_slots;
-    uint32_t replica, n_replicas, unused;
-    int64_t now_ns, next_arrival_ns, running_tokens, kv_free_bytes, kv_total_bytes, seed;
-    int64_t host_free_bytes, host_total_bytes;
+    uint32_t replica, n_replicas, threshold_millionths, capacity, unused;
+    int64_t now_ns, next_arrival_ns, running_tokens, running_growth_bytes, kv_free_bytes;
+    int64_t kv_total_bytes, host_free_bytes, host_total_bytes, seed;
     double host_bandwidth;
     struct told requests[];
 };
 
-/* "<8Iq". */
+/* "<12Iq". Of ANSWER_FORESEE and ANSWER_REST n_admitted is a slot and loops how many passes at
+ * most; of ANSWER_SPANS the n words are spans. */
 struct answer {
-    uint32_t kind, all_running, n, n_admitted, hold, n_rejected, says, n_swapped;
+    uint32_t kind, all_running, n, n_admitted, hold, n_rejected, says, has_chunks;
+    uint32_t n_preempted, n_idle, loops, continues;
     int64_t wake_ns;
-    uint32_t slots[]; /* n; then, of those that are rejected, slots and reasons; then those that are
-                         swapped out; then, if it says words, n each of widths, thresholds and
-                         puts_off */
+    uint32_t slots[]; /* n; then, of those that are rejected, slots and reasons; of those that are
+                         preempted, slots and swaps; those that are idle; if it says words, n each
+                         of widths, thresholds and puts_off; if there are chunks, n of them */
 };
 
 /* What happened since the last question. */
@@ -452,7 +372,7 @@ static struct question *begin_question(size_t n, size_t *size) {
     return question;
 }
 
-static void ask(const struct schedule_view *view) {
+static void ask(const struct schedule_view *view, uint32_t capacity) {
     size_t size;
     struct question *question = begin_question((size_t)view->n_running + view->n_waiting, &size);
     question->decides = 1;
@@ -463,15 +383,18 @@ static void ask(const struct schedule_view *view) {
     question->n_slots = view->n_slots;
     question->replica = view->replica;
     question->n_replicas = view->n_replicas;
+    question->threshold_millionths = view->threshold_millionths;
+    question->capacity = capacity;
+    question->running_growth_bytes = view->running_growth_bytes;
+    question->host_free_bytes = view->host_free_bytes;
+    question->host_total_bytes = view->host_total_bytes;
+    question->host_bandwidth = view->host_bandwidth;
     question->seed = (int64_t)view->seed;
     question->now_ns = view->now_ns;
     question->next_arrival_ns = view->next_arrival_ns;
     question->running_tokens = view->running_tokens;
     question->kv_free_bytes = view->kv_free_bytes;
     question->kv_total_bytes = view->kv_total_bytes;
-    question->host_free_bytes = view->host_free_bytes;
-    question->host_total_bytes = view->host_total_bytes;
-    question->host_bandwidth = view->host_bandwidth;
     struct told *told = question->requests;
     for (uint32_t i = 0; i < view->n_running; i++) {
         *told++ = tell_of(&view->requests[view->running[i]], view->running[i]);
@@ -487,8 +410,9 @@ static struct answer *heard(void) {
     look();
     size_t n = hear(0, sizeof(struct answer));
     struct answer *answer = (void *)line.heard;
-    const size_t words = (answer->says ? 4 : 1) * (size_t)answer->n +
-                         (size_t)2 * answer->n_rejected + answer->n_swapped;
+    const size_t each = (answer->says ? 4 : 1) + (answer->has_chunks ? 1 : 0);
+    const size_t words = each * answer->n + (size_t)2 * answer->n_rejected +
+                         (size_t)2 * answer->n_preempted + answer->n_idle;
     hear(n, sizeof *answer + words * sizeof *answer->slots);
     answer = (void *)line.heard; /* which may have moved */
     if (answer->kind == ENOUGH) {
@@ -548,51 +472,150 @@ static void happened(void *state, const struct schedule_view *view,
     }
 }
 
+/* Where in the words of an answer each list begins. */
+struct lists {
+    uint32_t *rejected, *reasons, *preempted, *swaps, *idle, *widths, *thresholds, *puts_off,
+        *chunks;
+};
+
+static struct lists lists_of(struct answer *answer) {
+    struct lists l = {.rejected = answer->slots + answer->n};
+    l.reasons = l.rejected + answer->n_rejected;
+    l.preempted = l.reasons + answer->n_rejected;
+    l.swaps = l.preempted + answer->n_preempted;
+    l.idle = l.swaps + answer->n_preempted;
+    l.widths = l.idle + answer->n_idle;
+    l.thresholds = l.widths + (answer->says ? answer->n : 0);
+    l.puts_off = l.thresholds + (answer->says ? answer->n : 0);
+    l.chunks = l.puts_off + (answer->says ? answer->n : 0);
+    return l;
+}
+
 static void take(const struct answer *answer, struct batch *batch) {
     batch->all_running = answer->all_running;
     batch->n = answer->n;
     batch->n_admitted = answer->n_admitted;
     batch->hold = answer->hold;
+    batch->says = answer->says;
+    batch->n_rejected = answer->n_rejected;
+    batch->n_preempted = answer->n_preempted;
+    batch->n_idle = answer->n_idle;
+    batch->loops = answer->loops;
+    batch->continues = answer->continues;
     batch->wake_ns = answer->wake_ns;
+}
+
+/* The batch that is asked about lies where the answer does. */
+static struct batch batch_of(struct answer *answer) {
+    const struct lists l = lists_of(answer);
+    struct batch batch = {.capacity = answer->n,
+                          .selected = answer->slots,
+                          .rejected = l.rejected,
+                          .reasons = l.reasons,
+                          .preempted = l.preempted,
+                          .swaps = l.swaps,
+                          .idle = l.idle,
+                          .width_tokens = l.widths,
+                          .threshold_millionths = l.thresholds,
+                          .puts_off = l.puts_off,
+                          .chunk_tokens = answer->has_chunks ? l.chunks : NULL};
+    take(answer, &batch);
+    return batch;
+}
+
+static void tell_joules(double joules) {
+    int64_t bits;
+    memcpy(&bits, &joules, sizeof bits);
+    tell(bits);
+}
+
+/* An outlook, "<4I2Q", and the first passes of it, "<16I" each. */
+static void tell_outlook(const struct schedule_view *view, uint32_t slot, uint32_t capacity) {
+    struct outlook outlook;
+    char *at = asked(sizeof outlook + capacity * sizeof(struct pass_ahead));
+    view->foresee(view->estimator, slot, (struct pass_ahead *)(void *)(at + sizeof outlook),
+                  capacity, &outlook);
+    memcpy(at, &outlook, sizeof outlook);
+    const uint32_t n = outlook.n_passes < capacity ? outlook.n_passes : capacity;
+    tell((int64_t)(sizeof outlook + n * sizeof(struct pass_ahead)));
+}
+
+static void tell_rest(const struct schedule_view *view, uint32_t slot, uint32_t capacity) {
+    struct pass_ahead *passes = asked(capacity * sizeof *passes);
+    tell(view_rest_ns(view, slot, passes, capacity));
+}
+
+static void tell_spans(const struct schedule_view *view, const uint32_t *words, uint32_t n) {
+    const struct span **spans = malloc((n > 0 ? n : 1) * sizeof *spans);
+    if (spans == NULL) {
+        lost();
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        spans[i] =
+            (const struct span *)(const void *)(words + i * (sizeof **spans / sizeof *words));
+    }
+    const int64_t ns = view->estimate_spans_ns(view->estimator, spans, n);
+    free(spans);
+    tell(ns);
+}
+
+/* Whether it was a question, which is answered. */
+static bool is_told(const struct schedule_view *view, struct answer *answer) {
+    const struct batch batch = answer->kind == ANSWER_ESTIMATE || answer->kind == ANSWER_JOULES
+                                   ? batch_of(answer)
+                                   : (struct batch){0};
+    switch (answer->kind) {
+    case ANSWER_ESTIMATE:
+        tell(view->estimate_ns(view->estimator, &batch));
+        return true;
+    case ANSWER_JOULES:
+        tell_joules(view->estimate_joules(view->estimator, &batch));
+        return true;
+    case ANSWER_FORESEE:
+        tell_outlook(view, answer->n_admitted, answer->loops);
+        return true;
+    case ANSWER_REST:
+        tell_rest(view, answer->n_admitted, answer->loops);
+        return true;
+    case ANSWER_SPANS:
+        tell_spans(view, answer->slots, answer->n / (uint32_t)(sizeof(struct span) / 4));
+        return true;
+    default:
+        return false;
+    }
 }
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     (void)state;
-    ask(view);
+    ask(view, batch->capacity);
     struct answer *answer = heard();
-    for (; answer->kind == ANSWER_ESTIMATE; answer = heard()) {
-        struct batch what = {.capacity = answer->n, .selected = answer->slots};
-        take(answer, &what);
-        tell(view->estimate_ns(view->estimator, &what));
+    while (is_told(view, answer)) {
+        answer = heard();
     }
     if (answer->n > batch->capacity || answer->n_rejected > batch->capacity ||
-        answer->n_swapped > batch->capacity) {
+        answer->n_preempted > batch->capacity || answer->n_idle > batch->capacity) {
         lost();
     }
+    const struct lists l = lists_of(answer);
     const size_t bytes = answer->n * sizeof *answer->slots;
-    const size_t rejected_bytes = answer->n_rejected * sizeof *answer->slots;
-    const uint32_t *rejected = answer->slots + answer->n;
-    const uint32_t *swapped = rejected + 2 * (size_t)answer->n_rejected;
-    const uint32_t *words = swapped + answer->n_swapped;
     memcpy(batch->selected, answer->slots, bytes);
-    memcpy(batch->rejected, rejected, rejected_bytes);
-    memcpy(batch->reasons, rejected + answer->n_rejected, rejected_bytes);
-    batch->n_rejected = answer->n_rejected;
-    memcpy(batch->preempted, swapped, answer->n_swapped * sizeof *swapped);
-    for (uint32_t i = 0; i < answer->n_swapped; i++) {
-        batch->swaps[i] = 1;
-    }
-    batch->n_preempted = answer->n_swapped;
-    batch->says = answer->says;
+    memcpy(batch->rejected, l.rejected, answer->n_rejected * sizeof *l.rejected);
+    memcpy(batch->reasons, l.reasons, answer->n_rejected * sizeof *l.reasons);
+    memcpy(batch->preempted, l.preempted, answer->n_preempted * sizeof *l.preempted);
+    memcpy(batch->swaps, l.swaps, answer->n_preempted * sizeof *l.swaps);
+    memcpy(batch->idle, l.idle, answer->n_idle * sizeof *l.idle);
     if (answer->says) {
-        memcpy(batch->width_tokens, words, bytes);
-        memcpy(batch->threshold_millionths, words + answer->n, bytes);
-        memcpy(batch->puts_off, words + 2 * (size_t)answer->n, bytes);
+        memcpy(batch->width_tokens, l.widths, bytes);
+        memcpy(batch->threshold_millionths, l.thresholds, bytes);
+        memcpy(batch->puts_off, l.puts_off, bytes);
+    }
+    if (answer->has_chunks) {
+        memcpy(batch->chunk_tokens, l.chunks, bytes);
     }
     take(answer, batch);
 }
 
-const struct scheduler unmask_policy = {
+struct scheduler unmask_policy = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_SCHEDULER,
                .size = sizeof(struct scheduler),
@@ -603,5 +626,10 @@ const struct scheduler unmask_policy = {
     .happened = happened,
     .reject_reasons = reasons,
 };
+
+AT_LOAD describe(void) {
+    unmask_policy.grows = (uint32_t)written.grows;
+    unmask_policy.changes_passes = (uint32_t)written.changes_passes;
+}
 
 #endif

@@ -114,20 +114,33 @@ static int catalogue_take(const struct catalogue *c, const struct config *config
     return 0;
 }
 
+/* One more of what a file lacks. */
+static void add_missing(const struct catalogue *c, const struct config *config, const char *key,
+                        char *text, size_t size) {
+    if (config_find(config, c->section, key) == NULL) {
+        const size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", key);
+    }
+}
+
+/* All that is missing in one sentence. */
 static int check_complete(const struct catalogue *c, const struct config *config, struct err *err) {
-    const char *missing = NULL;
+    char missing[1024] = "";
     for (const struct catalogue_text *text = c->texts; text->key != NULL; text++) {
-        bool is_there = text->is_optional || config_find(config, c->section, text->key) != NULL;
-        missing = missing == NULL && !is_there ? text->key : missing;
+        if (!text->is_optional) {
+            add_missing(c, config, text->key, missing, sizeof missing);
+        }
     }
     for (size_t i = 0; i < c->n_params; i++) {
-        bool is_there = c->params[i].initial != NULL ||
-                        config_find(config, c->section, c->params[i].name) != NULL;
-        missing = missing == NULL && !is_there ? c->params[i].name : missing;
+        if (c->params[i].initial == NULL) {
+            add_missing(c, config, c->params[i].name, missing, sizeof missing);
+        }
     }
-    return missing == NULL ? 0
-                           : err_usage(err, "%s: [%s] has no %s = ..., which every %s needs",
-                                       config->path, c->section, missing, c->what);
+    const bool is_one = strchr(missing, ',') == NULL;
+    return missing[0] == '\0'
+               ? 0
+               : err_usage(err, "%s: [%s] has no %s%s, which every %s needs", config->path,
+                           c->section, missing, is_one ? " = ..." : "", c->what);
 }
 
 /* ---- what nothing reads ---- */

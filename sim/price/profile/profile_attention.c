@@ -262,8 +262,12 @@ double profile_attention_full(const struct profile *profile, const struct profil
 
 /* The queries whose time such blocks take. The kernel works on tiles of query rows, which the heads
  * of a KV head share: of 32 or 64 rows where no block has more, else of 128, full or not. Blocks of
- * several requests whose mean fills no tile differ, and leave half a tile empty on average. */
+ * several requests whose mean fills no tile differ, and leave half a tile empty on average. A
+ * kernel whose tiles are single rows, as the CPU's, pads nothing. */
 static double padded_queries(double tile_rows, double n, double q, double group) {
+    if (tile_rows <= 1) {
+        return q;
+    }
     const double rows = q * group, tiles = ceil(rows / tile_rows);
     const bool is_uniform = n <= 1 || rows == tiles * tile_rows;
     const double padded = rows <= 16   ? rows

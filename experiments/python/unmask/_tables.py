@@ -1,0 +1,154 @@
+"""DataFrames whose columns know their units, and their plots."""
+
+import re
+import warnings
+
+from unmask._errors import Error, UsageError
+
+# Of what is no field of a run: by how its name ends.
+_ENDINGS = (("_req_s", "requests/s"), ("_tok_s", "tokens/s"), ("_ns", "ns"), ("_us", "us"), ("_s", "s"), ("_bytes", "bytes"),
+            ("_tokens", "tokens"), ("_share", "share"), ("dollars_per_1000_requests", "dollars"))
+_AROUND = re.compile(r"^(spread|differences|at_capacity|first_missed)\.|\.(mean|low|high)$")
+
+
+class Missing(Error, ImportError):
+    """A package that this module can do without is not installed."""
+
+
+def needed(name, what):
+    """The package of that name, without which `what` cannot be done."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as trouble:
+        package = name.partition(".")[0]
+        raise Missing(f"{what} needs {package}, which cannot be imported ({trouble}): pip install {package}") from None
+
+
+class Fields:
+    """What the program says of each field of a run: its unit and how it is called."""
+
+    _known = {}  # by program
+
+    def __init__(self, program, listed):
+        """`listed()`: rows of `unmask list fields`."""
+        if program not in self._known:
+            self._known[program] = {row["field"]: (row["unit"], row["label"]) for row in listed()}
+        self._fields = self._known[program]
+
+    def _found(self, column):
+        """What is said of a column, of what it is a part of, or of what is written around it."""
+        for name in (column, _AROUND.sub("", column)):
+            while name:
+                if name in self._fields:
+                    return name, self._fields[name]
+                name = name.rpartition(".")[0]
+        return "", ("", "")
+
+    def unit(self, column):
+        unit = self._found(column)[1][0]
+        if unit:
+            return unit
+        parts = column.split(".")
+        return next((unit for part in reversed(parts) for ending, unit in _ENDINGS if part.endswith(ending)), "")
+
+    def label(self, column):
+        """As it stands at an axis."""
+        name, (_, label) = self._found(column)
+        rest = column[len(name) + 1:] if name and column.startswith(name) else ""
+        label = f"{rest} {label}".strip() if label else column
+        unit = self.unit(column)
+        return f"{label} ({unit})" if unit else label
+
+
+def frame_of(rows, fields, what, **attrs):
+    """Rows of dicts as a DataFrame: `attrs["units"]` has a unit for each column that has one."""
+    frame = needed("pandas", what).json_normalize(rows)
+    frame.attrs.update(attrs)
+    return with_units(frame, fields)
+
+
+def with_units(frame, fields):
+    numbers = [str(column) for column in frame.columns if not (_is_words(frame[column]) or frame[column].dtype.kind == "b")
+               or frame[column].isna().all()]
+    frame.attrs["units"] = {column: unit for column in numbers for unit in [fields.unit(column)] if unit}
+    return frame
+
+
+# Student's t at 97.5 % by degrees of freedom; between those it is near linear in their inverse.
+_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 12: 2.179, 15: 2.131,
+      20: 2.086, 30: 2.042, 60: 2.000, 120: 1.980, 10**9: 1.960}
+
+
+def t_quantile(n_free):
+    known = sorted(_T)
+    above = next(n for n in known if n >= n_free)
+    if above == n_free:
+        return _T[above]
+    below = max(n for n in known if n < n_free)
+    share = (1 / below - 1 / n_free) / (1 / below - 1 / above)
+    return _T[below] + share * (_T[above] - _T[below])
+
+
+def _is_words(values):
+    return values.dtype == object or values.dtype.name in ("str", "string", "category")
+
+
+def _check_alike(points, keys, varied):
+    """Runs that differ in more than the seed are no one point."""
+    def differs(rows):
+        return rows["setup"].nunique() > 1 if "setup" in rows else rows["seed"].duplicated().any() if "seed" in rows else len(rows) > 1
+
+    for place, rows in points:
+        if differs(rows):
+            told = [name for name in varied if name in rows and name not in (*keys, "seed") and rows[name].map(repr).nunique() > 1]
+            told = next(([name] for name in told if not any(differs(part) for _, part in rows.groupby(rows[name].map(repr)))), told)
+            place = ", ".join(f"{key} = {value}" for key, value in zip(keys, place if isinstance(place, tuple) else (place,)))
+            raise UsageError(f"plot: {len(rows)} rows at {place} differ in more than the seed: "
+                             f"{'by=' + repr(told[0] if len(told) == 1 else told) if told else 'a column in by='} tells them apart")
+
+
+def plot(table, fields, x, y, by, ax, style):
+    """See unmask.plot."""
+    needed("pandas", "plot")
+    keys = [by] if isinstance(by, str) else list(by or ())
+    for column in (x, y, *keys):
+        if column not in table:
+            import difflib
+
+            near = difflib.get_close_matches(str(column), map(str, table.columns), 1, 0.4)
+            raise UsageError(f"plot: there is no column '{column}'{f'; did you mean {near[0]!r}' if near else ''}")
+    whole = table[table[y].notna()]
+    if len(whole) < len(table):
+        warnings.warn(f"{len(table) - len(whole)} of {len(table)} rows have no {y} and are left out", stacklevel=3)
+    if whole.empty:
+        raise UsageError(f"plot: no row has a value of {y}")
+    if _is_words(whole[y]):
+        raise UsageError(f"plot: {y} are words, expected numbers")
+    _check_alike(whole.groupby([*keys, x], sort=False), [*keys, x], table.attrs.get("varied", ("system", "model", "gpu")))
+    if ax is None:
+        ax = needed("matplotlib.pyplot", "plot").subplots()[1]
+    else:
+        needed("matplotlib", "plot")
+    series = [("", whole)] if not keys else [
+        (", ".join(map(str, name if isinstance(name, tuple) else (name,))), rows) for name, rows in whole.groupby(keys, sort=False)]
+    words = list(dict.fromkeys(whole[x])) if _is_words(whole[x]) else None
+    for n, (name, rows) in enumerate(series):
+        at = rows.groupby(x)[y]
+        mean, count = at.mean(), at.count()
+        half = [t_quantile(c - 1) * s / c**0.5 if c > 1 else 0 for c, s in zip(count, at.std(ddof=1))]
+        spread = half if any(half) else None
+        if words is None:
+            ax.errorbar(mean.index, mean, yerr=spread, label=name or None, **{"marker": "o", "capsize": 3, **style})
+        else:
+            width = 0.8 / len(series)
+            places = [words.index(word) + (n - (len(series) - 1) / 2) * width for word in mean.index]
+            ax.bar(places, mean, width, yerr=spread, label=name or None, **{"capsize": 3, **style})
+    if words is not None:
+        ax.set_xticks(range(len(words)), words)
+    ax.set_xlabel(fields.label(x))
+    ax.set_ylabel(fields.label(y))
+    if keys:
+        ax.legend(title=", ".join(keys))
+    return ax
