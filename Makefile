@@ -243,7 +243,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
-	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h \
+	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h kernels/rules \
 	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/price/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \

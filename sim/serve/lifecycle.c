@@ -424,13 +424,25 @@ static void give_memory(struct lifecycle *life, struct replica *replica, uint32_
     }
 }
 
-/* Since its last step, until `now_ns`: where its replica took steps without it. */
-static int64_t pause_ns(const struct replica *replica, const struct tracked *tracked,
-                        int64_t now_ns) {
-    const bool was_there =
-        tracked->last_step_ns == 0 || tracked->last_step_ns == replica->last_end_ns;
-    const int64_t ns = was_there ? 0 : now_ns - tracked->last_step_ns;
-    return ns > tracked->pause_ns ? ns : tracked->pause_ns;
+static void begin_pause(struct lifecycle *life, const struct replica *replica, uint32_t slot) {
+    struct tracked *tracked = &life->tracked[slot];
+    if (tracked->paused_since_ns == 0 && life->requests[slot].steps > 0) {
+        tracked->paused_since_ns = replica->last_end_ns;
+        life->n_paused += tracked->paused_since_ns > 0;
+    }
+}
+
+/* It goes on or leaves. Where its replica took no step meanwhile there was no pause. */
+static void end_pause(struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                      int64_t now_ns) {
+    struct tracked *tracked = &life->tracked[slot];
+    const int64_t since_ns = tracked->paused_since_ns;
+    if (since_ns > 0) {
+        const int64_t ns = since_ns == replica->last_end_ns ? 0 : now_ns - since_ns;
+        tracked->pause_ns = ns > tracked->pause_ns ? ns : tracked->pause_ns;
+        tracked->paused_since_ns = 0;
+        life->n_paused--;
+    }
 }
 
 static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot,
@@ -450,6 +462,7 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
         }
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
+    end_pause(life, replica, slot, life->now_ns);
     struct request_record record = tracked->record;
     record.state = state;
     record.reason = reason;
@@ -457,7 +470,7 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
     record.steps = request->steps;
     record.preemptions = request->preemptions;
     record.committed_tokens = request->committed_tokens;
-    record.pause_ns = pause_ns(replica, tracked, life->now_ns);
+    record.pause_ns = tracked->pause_ns;
     sharing_leave(life, slot);
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
@@ -736,6 +749,7 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     give_memory(life, replica, slot, true);
     request->kv_held_bytes = 0;
     request->preemptions++;
+    begin_pause(life, replica, slot);
     if (life->asked->executor.release != NULL) {
         life->asked->executor.release(life->asked->executor.state, tracked->record.replica, slot);
     }
@@ -748,10 +762,19 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
 }
 
 void lifecycle_took_part(struct lifecycle *life, const struct replica *replica, int64_t start_ns) {
+    const bool is_partial = replica->n_batch < replica->n_running;
+    if (!is_partial && life->n_paused == 0) {
+        return;
+    }
+    life->n_partial++;
     for (uint32_t i = 0; i < replica->n_batch; i++) {
-        struct tracked *tracked = &life->tracked[replica->batch[i]];
-        tracked->pause_ns = pause_ns(replica, tracked, start_ns);
-        tracked->last_step_ns = life->now_ns;
+        end_pause(life, replica, replica->batch[i], start_ns);
+        life->tracked[replica->batch[i]].took_part = life->n_partial;
+    }
+    for (uint32_t i = 0; is_partial && i < replica->n_running; i++) {
+        if (life->tracked[replica->running[i]].took_part != life->n_partial) {
+            begin_pause(life, replica, replica->running[i]);
+        }
     }
 }
 

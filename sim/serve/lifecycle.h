@@ -20,11 +20,14 @@ struct tracked {
     struct recall recall;         /* when decisions come from a decode trace */
     struct request_record record; /* as far as it is known; what struct request counts as well is
                                      taken from it when the request leaves */
-    int64_t last_step_ns, pause_ns; /* end of its last step, 0: none; the longest pause */
-    struct shared shared;           /* under prefix caching */
-    uint64_t listed;                /* the last scheduling decision that listed the request */
-    bool is_swapped;                /* waits, and what it held lies in the host's memory */
-    bool puts_off;                  /* the refresh that is planned waits, by the scheduler's word */
+    int64_t
+        paused_since_ns;  /* the end of its last step, while its replica steps without it; else 0 */
+    int64_t pause_ns;     /* the longest such time that is over */
+    uint64_t took_part;   /* the last step, of those that not all took part in, that it was in */
+    struct shared shared; /* under prefix caching */
+    uint64_t listed;      /* the last scheduling decision that listed the request */
+    bool is_swapped;      /* waits, and what it held lies in the host's memory */
+    bool puts_off;        /* the refresh that is planned waits, by the scheduler's word */
 };
 
 struct replica {
@@ -127,6 +130,8 @@ struct lifecycle {
     struct route_move *moves;
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
+    uint32_t n_paused;             /* requests with a paused_since_ns */
+    uint64_t n_partial;            /* steps so far that not all running requests took part in */
     uint64_t n_decisions;          /* of schedulers, so far */
     uint32_t threshold_millionths; /* the decoder's; 0: it has none that decides anything */
     bool has_words;                /* one of them said a width or a threshold */
