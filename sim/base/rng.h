@@ -25,8 +25,8 @@ double rng_uniform(struct rng *rng);
  */
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position);
 
-/* The first three keys of such a draw, mixed: for many positions of one step. rng_at is rng_keyed of
- * them, the leading 53 bits of keyed_bits(key, position) as a number (kernels/rules/keyed.h). */
+/* The first three keys of such a draw, mixed: for many positions of one step. rng_at is rng_keyed
+ * of them, the leading 53 bits of keyed_bits(key, position) as a number (kernels/rules/keyed.h). */
 uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step);
 double rng_at(uint64_t key, uint64_t position);
 
