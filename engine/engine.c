@@ -52,15 +52,29 @@ static int check_memory(const struct engine *engine, const struct engine_request
                      fits);
 }
 
+/* Of the residual stream where the first layer runs whole canvases: as many as canvases have room
+ * for and the workspace for their residuals; else 0. */
+static uint32_t most_stream_tokens(const struct system *system) {
+    const struct budget *budget = &system->budget;
+    const int64_t bytes = budget->shares_pool ? budget->pool_bytes : budget->activation_bytes;
+    const int64_t rows = bytes / (system->model->hidden * graph_element_bytes(&system->graph));
+    return system->rows.kind != ROW_FEATURES ? 0
+           : rows < CANVAS_TOKENS            ? (uint32_t)rows
+                                             : (uint32_t)CANVAS_TOKENS;
+}
+
 static struct step_limits limits_of(const struct system *system) {
     const struct settings *settings = &system->settings;
     const struct budget *budget = &system->budget;
     uint32_t most = budget->max_requests > 0 ? budget->max_requests : settings->max_in_system;
     most = most < settings->max_batched_tokens ? most : settings->max_batched_tokens;
+    const uint32_t stream = most_stream_tokens(system);
     return (struct step_limits){
         .max_requests = most < MOST_REQUESTS ? most : MOST_REQUESTS,
         .max_tokens = settings->max_batched_tokens,
-        .max_logit_rows = settings->max_batched_tokens,
+        .max_logit_rows =
+            stream > settings->max_batched_tokens ? stream : settings->max_batched_tokens,
+        .max_stream_tokens = stream,
         .max_unrolled = settings->unroll_maximum,
         .max_positions = settings->context_tokens,
         .canvas_tokens = CANVAS_TOKENS,

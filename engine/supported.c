@@ -18,10 +18,6 @@ static bool is_not_ours(const struct system *s) {
     return !s->runtime.engine;
 }
 
-static bool keeps_features(const struct system *s) {
-    return s->rows.kind == ROW_FEATURES || s->rows.chooser == CHOSEN_BY_CHANGE;
-}
-
 static bool has_pattern(const struct system *s) {
     return s->rows.kind == ROW_PATTERN;
 }
@@ -107,9 +103,6 @@ const struct feature feature_table[] = {
      "the engine's attention reads them where they lie", "runtime = unmask"},
     {OF_SYSTEM, LIVE, "runtime.engine = off", is_not_ours,
      "its steps lack what the engine's kernels hold", "runtime.engine = on"},
-    {OF_CACHE, LIVE, "cached features, or rows chosen by how much they changed", keeps_features,
-     "the engine keeps keys and values of a canvas, and runs the same positions through all layers",
-     NULL},
     {OF_CACHE, LIVE, "attention in which each head leaves out keys of its own", has_pattern,
      "the engine has no such kernel", NULL},
     {OF_CACHE, LIVE, "scattered positions with shifted logits", scatters_shifted,

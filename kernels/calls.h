@@ -378,6 +378,78 @@ struct call_compact {
     enum kernel_dtype dtype;
 };
 
+/* What dLLM-Cache keeps of a request lies in the pool from cache_start[r] on like any other cached
+ * rows, all positions of its canvas in order (kept[r] of them), and after them features: rows of C
+ * channels, from element kept[r] before on, where `before` is what a row has in front of them.
+ *
+ * Of a request's positions from run_first[r] on the values are projected, row value_start[r] +
+ * i of position run_first[r] + i. Of the first compared_start[r + 1] - compared_start[r] of them
+ * those after the first given[r] are compared; its queries are the first given[r], and as many of
+ * those that are compared as make start[r + 1] - start[r]. */
+
+/* Fresh values in place of the cached ones, and by how much they differ: sums[i] are those of
+ * kernels/rules/change.h over all channels of the i-th compared row, zeros of a row that is given.
+ */
+struct call_similarity {
+    const void *values;            /* [., G, D] */
+    const void *bias;              /* [G, D] or NULL: what is added to values first */
+    const int32_t *value_start;    /* [B] */
+    const int32_t *compared_start; /* [B + 1] */
+    const int32_t *run_first;      /* [B] */
+    const int32_t *given;          /* [B] */
+    const int32_t *kept;           /* [B] */
+    const int64_t *cache_start;    /* [B] */
+    void *cache;                   /* the pool */
+    float *sums;                   /* [N, CHANGE_SUMS] */
+    int32_t n_requests, n_kv_heads, head_size;
+    int32_t max_compared; /* the most of a request, known to the host */
+    enum kernel_dtype dtype;
+};
+
+/* Which rows are a request's queries: those that are given, then in order those that are compared
+ * and changed most, the earlier one on a tie. At most 65536 are compared. Row i of the output: the
+ * position, its row of the values, its row of the stream of all positions (stream_start[r] + the
+ * position). */
+struct call_pick {
+    float *sums;                                   /* [N, CHANGE_SUMS]; not kept */
+    const int32_t *start;                          /* [B + 1] */
+    const int32_t *value_start;                    /* [B] */
+    const int32_t *compared_start;                 /* [B + 1] */
+    const int32_t *stream_start;                   /* [B] */
+    const int32_t *run_first;                      /* [B] */
+    const int32_t *given;                          /* [B] */
+    int32_t *positions, *value_rows, *stream_rows; /* [T] each */
+    int32_t n_requests;
+    int32_t max_compared, max_queries; /* the most of a request, known to the host */
+};
+
+/* Row t of x becomes the feature of position rows[t] of request owner[t]. C and before multiples
+ * of 8. */
+struct call_keep_feature {
+    const void *x;              /* [T, C] */
+    const int32_t *owner;       /* [T] */
+    const int32_t *rows;        /* [T] */
+    const int32_t *kept;        /* [B] */
+    const int64_t *cache_start; /* [B] */
+    void *cache;                /* the pool */
+    int64_t before;
+    int32_t n_tokens, n_channels;
+    enum kernel_dtype dtype;
+};
+
+/* y[t] += the feature of position rows[t] of request owner[t]; the same. */
+struct call_add_feature {
+    const void *cache;
+    const int32_t *owner;
+    const int32_t *rows;
+    const int32_t *kept;
+    const int64_t *cache_start;
+    void *y; /* [T, C] */
+    int64_t before;
+    int32_t n_tokens, n_channels;
+    enum kernel_dtype dtype;
+};
+
 /* The arguments of a mixture of experts: which experts each token goes to, its tokens in the order
  * of their experts, and the experts' two products, over all experts in one call. E experts, A of
  * them active per token, F an expert's width. A pair is a token and one of its active experts: pair

@@ -9,6 +9,8 @@ enum {
     /* Threads of a block where no shape changes them. */
     ELEMENTWISE_THREADS = 256,
     COMPACT_THREADS = 128,
+    SIMILARITY_THREADS = 256, /* a warp for each row */
+    FEATURE_THREADS = 128,    /* a block for each row */
     SOFTMAX_THREADS = 512,
     EXPECTED_THREADS = 256, /* keeping and adding expected embeddings */
     NEXT_STEP_THREADS = 1024,

@@ -13,6 +13,7 @@ static struct qkv split_keys(const struct launch *l, int tensor) {
 static int launch_full_attention(const struct launch *l) {
     const struct packed_counts *n = counts(l);
     const bool apart = l->op->in[1] >= 0;
+    const bool is_stream = l->op->rows == SYM_FIRST_TOKENS; /* of all spans, whatever goes on */
     const struct qkv queries = split(l, l->op->in[0]);
     const struct qkv from = apart ? split_keys(l, l->op->in[1]) : queries;
     const struct call_dense_attention call = {
@@ -20,16 +21,16 @@ static int launch_full_attention(const struct launch *l) {
         .k = from.k,
         .v = from.v,
         .y = rows_at(l, l->op->out[0]),
-        .start = narrow(l, PACKED_START),
+        .start = narrow(l, is_stream ? PACKED_STREAM_START : PACKED_START),
         .q_stride = queries.stride,
         .kv_stride = from.stride,
         .y_stride = row_elements(l, l->op->out[0]),
-        .n_requests = n->n_plain + n->n_select,
-        .n_tokens = n->n_full_tokens,
+        .n_requests = n->n_plain + n->n_select + (is_stream ? n->n_block + n->n_silent : 0),
+        .n_tokens = is_stream ? n->n_stream_tokens : n->n_full_tokens,
         .n_heads = (int32_t)l->model->heads,
         .n_kv_heads = (int32_t)l->model->kv_heads,
         .head_size = (int32_t)l->model->head_dim,
-        .max_tokens = n->max_full_tokens,
+        .max_tokens = is_stream ? n->max_stream_tokens : n->max_full_tokens,
         .first_query = apart ? (int32_t)l->instance->first_row : 0,
         .n_queries = apart ? (int32_t)l->instance->n_rows : 0,
         .dtype = l->dtype,

@@ -8,7 +8,8 @@ static int launch_keep(const struct launch *l) {
         .v = from.v,
         .start = narrow(l, PACKED_START),
         .owner = narrow(l, PACKED_OWNER),
-        .kv_rows = narrow(l, PACKED_KV_ROWS),
+        .kv_rows =
+            l->op->picks >= 0 ? picks_in(l, l->op->picks).positions : narrow(l, PACKED_KV_ROWS),
         .kept = narrow(l, PACKED_KEPT),
         .cache_start = cache_start(l),
         .cache = l->issue->room->pool,

@@ -49,8 +49,20 @@ static inline const struct packed_counts *counts(const struct launch *l) {
 /* The stores of this layer, of the packed spans from the first on. */
 static inline const int64_t *cache_start(const struct launch *l) {
     const struct packed_counts *n = counts(l);
-    int64_t n_spans = n->n_plain + n->n_select + n->n_block;
+    int64_t n_spans = n->n_plain + n->n_select + n->n_block + n->n_silent;
     return wide(l, PACKED_CACHE_START) + l->cache_layer * n_spans;
+}
+
+/* What the step picked for an operator instance that runs over such rows: for each the position,
+ * its row of the values, its row of the stream (call_pick). */
+struct picks {
+    int32_t *positions, *value_rows, *stream_rows;
+};
+
+static inline struct picks picks_in(const struct launch *l, int tensor) {
+    int32_t *first = (int32_t *)(void *)tensor_at(l->issue, tensor);
+    const int64_t n = counts(l)->n_tokens;
+    return (struct picks){first, first + n, first + 2 * n};
 }
 
 /* Where queries, keys and values lie in a row of the rotated product, or of that part of it which

@@ -30,7 +30,8 @@ int op_refuse(const struct op *op, const char *why, struct err *err) {
 
 int op_check(const struct graph *graph, const struct op *op, struct err *err) {
     const struct op_launch *how = op_launch_of(op);
-    const uint64_t symbols = how->symbols != 0 ? how->symbols : OP_OVER_TOKENS;
+    uint64_t symbols = how->symbols != 0 ? how->symbols : OP_OVER_TOKENS;
+    symbols |= op_facts(graph) & OP_PICKS ? OP_OVER_STREAM : 0;
     if (how->launch == NULL || !(symbols & OP_OVER(op->rows))) {
         return op_refuse(op, how->why_not, err);
     }

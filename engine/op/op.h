@@ -18,6 +18,8 @@ struct calibration_point;
 
 #define OP_OVER(symbol) (UINT64_C(1) << (symbol))
 #define OP_OVER_TOKENS  (OP_OVER(SYM_TOKENS) | OP_OVER(SYM_KEPT_TOKENS) | OP_OVER(SYM_LOGIT_ROWS))
+/* Besides these, where the graph keeps features. */
+#define OP_OVER_STREAM (OP_OVER(SYM_FIRST_TOKENS) | OP_OVER(SYM_PROJECTED_VALUES))
 _Static_assert(SYM_COUNT <= 64, "a bit for each symbol");
 
 /* Facts of an operator that a step is prepared by. */
@@ -36,6 +38,7 @@ enum op_fact {
     OP_IS_PRODUCT = 1024,
     OP_IS_CHOSEN_ALONE = 2048, /* and its choice follows from no other's */
     OP_DRAWS = 4096,           /* logit rows have random numbers */
+    OP_PICKS = 8192,           /* features are kept: here it is said which rows go on */
 };
 
 /* Measurement order: light operators first, so that few groups wait until the device's clock is

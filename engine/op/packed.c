@@ -8,31 +8,35 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
-enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
+enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_SILENT, GROUP_COUNT };
 
 static enum group group_of(const struct span *span) {
     if (span->exact) {
         return span->phase == PHASE_PREFILL ? GROUP_PLAIN : GROUP_BLOCK;
     }
-    return span->context > 0 ? GROUP_BLOCK : span->select_rows > 0 ? GROUP_SELECT : GROUP_PLAIN;
+    return span->queries == 0      ? GROUP_SILENT
+           : span->context > 0     ? GROUP_BLOCK
+           : span->select_rows > 0 ? GROUP_SELECT
+                                   : GROUP_PLAIN;
 }
 
 /* ---- layout ---- */
 
 static void lay_out(struct packed *packed) {
     const struct packed_counts *n = &packed->n;
-    const int64_t spans = n->n_plain + n->n_select + n->n_block;
+    const int64_t spans = n->n_plain + n->n_select + n->n_block + n->n_silent;
+    const int64_t streams = packed->features ? spans : 0;
     const int64_t stores = packed->exact ? 0 : spans;
     const int64_t decisions = n->n_take + n->n_rule;
     const int64_t elements[PACKED_ARRAY_COUNT] = {
-        [PACKED_AT] = n->n_tokens,
+        [PACKED_AT] = n->n_stream_tokens,
         [PACKED_CACHE_START] = packed->model->layers * stores,
         [PACKED_SCORE_START] = n->n_select,
         [PACKED_KEY] = decisions,
         [PACKED_DRAWS] = packed->draws ? n->n_logit_rows : 0,
         [PACKED_CANVAS] = decisions,
         [PACKED_TARGETS] = n->n_logit_rows,
-        [PACKED_POSITIONS] = n->n_tokens,
+        [PACKED_POSITIONS] = n->n_stream_tokens,
         [PACKED_KV_ROWS] = n->n_keeping_tokens,
         [PACKED_EXTENT] = packed->exact ? n->n_tokens : 0,
         [PACKED_PAGES] = spans * n->max_pages,
@@ -47,8 +51,15 @@ static void lay_out(struct packed *packed) {
         [PACKED_TAKE] = decisions,
         [PACKED_THRESHOLD] = decisions,
         [PACKED_ROW_PLACES] = packed->credits || packed->smooths ? n->n_logit_rows : 0,
-        [PACKED_TOKEN_PLACES] = packed->smooths ? n->n_tokens : 0,
+        [PACKED_TOKEN_PLACES] = packed->smooths ? n->n_stream_tokens : 0,
         [PACKED_STEP] = packed->smooths ? n->n_logit_rows : 0,
+        [PACKED_STREAM_OWNER] = packed->features ? n->n_stream_tokens : 0,
+        [PACKED_STREAM_START] = streams + packed->features,
+        [PACKED_VALUE_START] = streams + packed->features,
+        [PACKED_COMPARED_START] = streams + packed->features,
+        [PACKED_RUN_FIRST] = streams,
+        [PACKED_GIVEN] = streams,
+        [PACKED_VALUE_ROWS] = packed->features ? n->n_values : 0,
         [PACKED_KEPT_TOKENS] = packed->evicts ? n->n_tokens : 0,
         [PACKED_MASKED] = packed->evicts ? n->n_tokens : 0,
     };
@@ -94,6 +105,7 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
                 struct err *err) {
     const unsigned facts = op_facts(graph);
     int32_t n_requests = (int32_t)limits->max_requests, n_tokens = (int32_t)limits->max_tokens;
+    int32_t n_stream = facts & OP_PICKS ? (int32_t)limits->max_stream_tokens : n_tokens;
     *packed = (struct packed){
         .model = graph->model,
         .limits = *limits,
@@ -105,10 +117,13 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .credits = facts & OP_GIVES_CREDIT,
         .smooths = facts & OP_SMOOTHS,
         .draws = facts & OP_DRAWS,
+        .features = facts & OP_PICKS,
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
               .n_tokens = n_tokens,
+              .n_stream_tokens = n_stream,
+              .n_values = n_stream,
               .n_logit_rows = (int32_t)limits->max_logit_rows,
               .n_keeping_tokens = n_tokens,
               .n_take = n_requests},
@@ -120,12 +135,14 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
     packed->max_bytes = packed->bytes;
     packed->decision_of = mem_zeroed(limits->max_requests, sizeof *packed->decision_of);
     packed->first_token = mem_zeroed(limits->max_requests, sizeof *packed->first_token);
+    packed->first_stream = mem_zeroed(limits->max_requests, sizeof *packed->first_stream);
     return 0;
 }
 
 void packed_close(struct packed *packed) {
     free(packed->decision_of);
     free(packed->first_token);
+    free(packed->first_stream);
     *packed = (struct packed){0};
 }
 
@@ -143,9 +160,14 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
+/* Rows whose values are projected. */
+static int32_t n_values(const struct span *span) {
+    return (int32_t)(span->value_rows > 0 ? span->value_rows : span->queries);
+}
+
 void packed_lay_out(struct packed *packed, const struct step *step) {
     struct packed_counts *n = &packed->n;
-    bool keeps = packed->exact;
+    bool keeps = packed->exact || packed->features;
     int32_t n_pages = 0;
     *n = (struct packed_counts){.rank = step->rule.rank, .temperature = step->rule.temperature};
     for (uint32_t i = 0; i < step->shape->n_spans; i++) {
@@ -157,11 +179,16 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
         n->n_plain += group == GROUP_PLAIN;
         n->n_select += group == GROUP_SELECT;
         n->n_block += group == GROUP_BLOCK;
+        n->n_silent += group == GROUP_SILENT;
         n->n_tokens += queries;
         n->n_plain_tokens += group == GROUP_PLAIN ? queries : 0;
-        n->n_full_tokens += group != GROUP_BLOCK ? queries : 0;
+        n->n_full_tokens += group < GROUP_BLOCK ? queries : 0;
+        n->n_stream_tokens += (int32_t)span->first_queries;
+        n->max_stream_tokens = larger(n->max_stream_tokens, (int32_t)span->first_queries);
+        n->n_values += packed->features ? n_values(span) : 0;
+        n->max_compared = larger(n->max_compared, (int32_t)span->value_rows);
         n->n_logit_rows += (int32_t)span->logit_rows;
-        int32_t *longest = group == GROUP_BLOCK ? &n->max_block_tokens : &n->max_full_tokens;
+        int32_t *longest = group >= GROUP_BLOCK ? &n->max_block_tokens : &n->max_full_tokens;
         *longest = larger(*longest, queries);
         n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
         bool may_keep = group == GROUP_PLAIN || packed->limits.renews_rows;
@@ -177,7 +204,7 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
             n->n_rule += decision->take == 0;
         }
     }
-    bool all_keep = packed->exact || packed->limits.renews_rows;
+    bool all_keep = packed->exact || packed->features || packed->limits.renews_rows;
     n->n_keeping_tokens = !keeps ? 0 : all_keep ? n->n_tokens : n->n_plain_tokens;
     n->max_pages = packed->exact ? table_width(n_pages) : 0;
     if (n->n_rule > 0) {
@@ -200,6 +227,7 @@ struct filling {
     const struct packed *whole;
     unsigned char *out;
     int32_t n_spans, n_tokens, n_selecting, n_candidates;
+    int32_t n_stream, n_values, n_compared;
 };
 
 static void *array(const struct filling *f, enum packed_array array) {
@@ -211,14 +239,15 @@ static void *array(const struct filling *f, enum packed_array array) {
 static void append_tokens(const struct filling *f, uint32_t i) {
     const struct step_part *part = &f->step->parts[i];
     const int32_t n = (int32_t)f->step->shape->spans[i]->queries;
-    int64_t *at = (int64_t *)array(f, PACKED_AT) + f->n_tokens;
-    int32_t *positions = (int32_t *)array(f, PACKED_POSITIONS) + f->n_tokens;
-    for (int32_t t = 0; t < n; t++) {
+    const int32_t n_stream = (int32_t)f->step->shape->spans[i]->first_queries;
+    int64_t *at = (int64_t *)array(f, PACKED_AT) + f->n_stream;
+    int32_t *positions = (int32_t *)array(f, PACKED_POSITIONS) + f->n_stream;
+    for (int32_t t = 0; t < n_stream; t++) {
         at[t] = part->canvas + part->positions[t];
         positions[t] = part->positions[t];
     }
-    int32_t *places = (int32_t *)array(f, PACKED_TOKEN_PLACES) + f->n_tokens;
-    for (int32_t t = 0; f->packed->smooths && t < n; t++) {
+    int32_t *places = (int32_t *)array(f, PACKED_TOKEN_PLACES) + f->n_stream;
+    for (int32_t t = 0; f->packed->smooths && t < n_stream; t++) {
         places[t] = part->token_places != NULL ? part->token_places[t] : -1;
     }
     int32_t *kept = (int32_t *)array(f, PACKED_KEPT_TOKENS) + f->n_tokens;
@@ -235,6 +264,29 @@ static void append_tokens(const struct filling *f, uint32_t i) {
         kv_rows[t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
         owner[t] = f->n_spans;
     }
+}
+
+/* Which rows of the stream run after the first layer. */
+static void append_run(struct filling *f, uint32_t i) {
+    const struct span *span = f->step->shape->spans[i];
+    const struct feature_run *run = &f->step->parts[i].run;
+    const int32_t n = n_values(span);
+    int32_t *owner = (int32_t *)array(f, PACKED_STREAM_OWNER) + f->n_stream;
+    int32_t *rows = (int32_t *)array(f, PACKED_VALUE_ROWS) + f->n_values;
+    for (uint32_t t = 0; t < span->first_queries; t++) {
+        owner[t] = f->n_spans;
+    }
+    for (int32_t v = 0; v < n; v++) {
+        rows[v] = f->n_stream + run->first + v;
+    }
+    ((int32_t *)array(f, PACKED_RUN_FIRST))[f->n_spans] = run->first;
+    ((int32_t *)array(f, PACKED_GIVEN))[f->n_spans] = run->given;
+    f->n_values += n;
+    f->n_compared += (int32_t)span->value_rows;
+    ((int32_t *)array(f, PACKED_STREAM_START))[f->n_spans + 1] =
+        f->n_stream + (int32_t)span->first_queries;
+    ((int32_t *)array(f, PACKED_VALUE_START))[f->n_spans + 1] = f->n_values;
+    ((int32_t *)array(f, PACKED_COMPARED_START))[f->n_spans + 1] = f->n_compared;
 }
 
 /* Rows of the pool for the tokens' keys and values, what they attend to, and the page table. */
@@ -267,7 +319,7 @@ static void append_store(struct filling *f, uint32_t i) {
     ((int32_t *)array(f, PACKED_KEPT))[f->n_spans] = part->kv.n_rows;
     for (uint32_t layer = 0; layer < model->layers; layer++) {
         cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
-            part->kv.first + layer * packed_layer_elements(model, part->kv.n_rows);
+            part->kv.first + layer * packed_layer_elements(f->packed, part->kv.n_rows);
     }
     if (group_of(span) == GROUP_SELECT) {
         ((int32_t *)array(f, PACKED_BLOCK_START))[f->n_selecting] = (int32_t)part->block_start;
@@ -278,11 +330,8 @@ static void append_store(struct filling *f, uint32_t i) {
     }
 }
 
-/* The tokens of the logit rows and what they decide on, in batch order: a span's first token in the
- * packed order is the sum over those of its group before it. */
+/* The tokens of the logit rows and what they decide on, in batch order. */
 static void fill_rows(const struct filling *f) {
-    const struct packed_counts *n = &f->packed->n;
-    int32_t next[GROUP_COUNT] = {0, n->n_plain_tokens, n->n_full_tokens};
     int32_t *rows = array(f, PACKED_ROWS);
     int32_t *places = array(f, PACKED_ROW_PLACES), *steps = array(f, PACKED_STEP);
     bool has_places = f->packed->credits || f->packed->smooths;
@@ -291,10 +340,9 @@ static void fill_rows(const struct filling *f) {
     for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
         const struct span *span = f->step->shape->spans[i];
         const struct step_part *part = &f->step->parts[i];
-        int32_t *first = &next[group_of(span)];
         for (uint32_t r = 0; r < span->logit_rows; r++) {
             int32_t query = part->logit_rows != NULL ? part->logit_rows[r] : (int32_t)r;
-            *rows++ = *first + query;
+            *rows++ = f->packed->first_stream[i] + query;
             int32_t target = part->targets != NULL ? part->targets[r] : part->positions[query];
             *targets++ = part->canvas + target;
             if (f->packed->draws) {
@@ -307,7 +355,6 @@ static void fill_rows(const struct filling *f) {
                 *steps++ = (int32_t)part->steps;
             }
         }
-        *first += (int32_t)span->queries;
     }
 }
 
@@ -336,6 +383,10 @@ void packed_fill(struct packed *packed, const struct step *step, const struct pa
     struct filling f = {.packed = packed, .step = step, .whole = whole, .out = out};
     int32_t *start = array(&f, PACKED_START);
     start[0] = 0;
+    if (packed->features) {
+        *(int32_t *)array(&f, PACKED_STREAM_START) = *(int32_t *)array(&f, PACKED_VALUE_START) =
+            *(int32_t *)array(&f, PACKED_COMPARED_START) = 0;
+    }
     for (int group = 0; group < GROUP_COUNT; group++) {
         for (uint32_t i = 0; i < step->shape->n_spans; i++) {
             if ((int)group_of(step->shape->spans[i]) != group) {
@@ -343,12 +394,17 @@ void packed_fill(struct packed *packed, const struct step *step, const struct pa
             }
             append_tokens(&f, i);
             packed->first_token[i] = f.n_tokens;
+            packed->first_stream[i] = f.n_stream;
+            if (packed->features) {
+                append_run(&f, i);
+            }
             if (packed->exact) {
                 append_pages(&f, i);
             } else {
                 append_store(&f, i);
             }
             f.n_tokens += (int32_t)step->shape->spans[i]->queries;
+            f.n_stream += (int32_t)step->shape->spans[i]->first_queries;
             start[++f.n_spans] = f.n_tokens;
         }
     }

@@ -16,17 +16,18 @@
 #include "sim/step/graph.h"
 
 /* The arrays, aligned to PACKED_ALIGN_BYTES each. T tokens, B spans, S of them selecting, R logit
- * rows, D decisions. Where the graph is exact there are no stores (cache start, kept, owner); else
- * there are no extents and pages. */
+ * rows, D decisions; W tokens of the residual stream, T unless the graph keeps features, whose
+ * spans without queries come last of all. Where the graph is exact there are no stores (cache
+ * start, kept, owner); else there are no extents and pages. */
 enum packed_array {
-    PACKED_AT,          /* int64 [T], where in the canvases a token's id lies */
+    PACKED_AT,          /* int64 [W], where in the canvases a token's id lies */
     PACKED_CACHE_START, /* int64 [layers, B], element where a span's rows lie */
     PACKED_SCORE_START, /* int64 [S] */
     PACKED_KEY,         /* uint64 [D], of a decision's draws */
     PACKED_DRAWS,       /* uint64 [R], where the graph draws tokens: a row's random number */
     PACKED_CANVAS,      /* int64 [D], where in the canvases its span's lies */
     PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
-    PACKED_POSITIONS,   /* int32 [T] */
+    PACKED_POSITIONS,   /* int32 [W] */
     PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1;
                            exact: [T], row of the pool, or -1 */
     PACKED_EXTENT,      /* int32 [T] */
@@ -34,7 +35,7 @@ enum packed_array {
     PACKED_OWNER,       /* int32 [the same], the span */
     PACKED_START,       /* int32 [B + 1], spans' first tokens */
     PACKED_KEPT,        /* int32 [B], rows of each span's store */
-    PACKED_ROWS,        /* int32 [R], the token of each logit row */
+    PACKED_ROWS,        /* int32 [R], the token of each logit row, of the stream */
     PACKED_BLOCK_START, /* int32 [S] */
     PACKED_BLOCK_END,   /* int32 [S] */
     PACKED_FIRST_ROW,   /* int32 [D], and one more */
@@ -42,17 +43,25 @@ enum packed_array {
     PACKED_TAKE,        /* int32 [D], 0: by rule */
     PACKED_THRESHOLD,   /* float [D] */
     PACKED_ROW_PLACES,  /* int32 [R], where the graph keeps anything of positions: a row's, or -1 */
-    PACKED_TOKEN_PLACES, /* int32 [T], where it smooths: a token's, or -1 */
-    PACKED_STEP,        /* int32 [R], the same: steps of its request before; the device counts on */
-    PACKED_KEPT_TOKENS, /* int32 [T], the rest after an eviction: which of the whole step's */
-    PACKED_MASKED,      /* uint8 [T] */
+    PACKED_TOKEN_PLACES, /* int32 [W], where it smooths: a token's, or -1 */
+    PACKED_STEP, /* int32 [R], the same: steps of its request before; the device counts on */
+    /* Where the graph keeps features (call_pick). */
+    PACKED_STREAM_OWNER,   /* int32 [W], the span */
+    PACKED_STREAM_START,   /* int32 [B + 1] */
+    PACKED_VALUE_START,    /* int32 [B + 1] */
+    PACKED_COMPARED_START, /* int32 [B + 1] */
+    PACKED_RUN_FIRST,      /* int32 [B] */
+    PACKED_GIVEN,          /* int32 [B] */
+    PACKED_VALUE_ROWS,     /* int32 [rows of values], the token of the stream */
+    PACKED_KEPT_TOKENS,    /* int32 [T], the rest after an eviction: which of the whole step's */
+    PACKED_MASKED,         /* uint8 [T] */
 };
 enum { PACKED_ARRAY_COUNT = PACKED_MASKED + 1, PACKED_ALIGN_BYTES = 16 };
 
 /* All that a step's launches depend on besides its placement and what the arrays hold. Fields of
  * four bytes without gaps, so that equal counts are equal bytes. */
 struct packed_counts {
-    int32_t n_plain, n_select, n_block;              /* spans of each group */
+    int32_t n_plain, n_select, n_block, n_silent;    /* spans of each group */
     int32_t n_tokens, n_plain_tokens, n_full_tokens; /* all; of the first; of the first two */
     int32_t n_logit_rows;
     int32_t n_keeping_tokens; /* those of the first group, or all where spans with context renew
@@ -60,23 +69,25 @@ struct packed_counts {
     int32_t max_full_tokens, max_block_tokens, max_candidates; /* of one span */
     int32_t n_take, n_rule;                                    /* decisions of either kind */
     int32_t max_take_rows, max_rule_rows;                      /* of one decision */
-    int32_t max_pages;   /* of one span, rounded up so that few numbers occur */
-    int32_t max_masked;  /* of one span */
-    uint32_t rule, rank; /* enum decode_kind, of those by rule; enum decode_rank */
+    int32_t n_stream_tokens, max_stream_tokens;                /* all; of one span */
+    int32_t n_values, max_compared; /* rows of values; those compared of one span */
+    int32_t max_pages;              /* of one span, rounded up so that few numbers occur */
+    int32_t max_masked;             /* of one span */
+    uint32_t rule, rank;            /* enum decode_kind, of those by rule; enum decode_rank */
     float slack, low, factor, bound, temperature;
     struct decode_credit credit;
-    int32_t nothing; /* 0: counts are a multiple of eight bytes */
 };
 
 struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    bool selects, exact, evicts, credits, smooths, draws; /* the step graph is such */
-    int64_t pool_pages;                                   /* exact */
+    bool selects, exact, evicts, credits, smooths, draws, features; /* the step graph is such */
+    int64_t pool_pages;                                             /* exact */
     int64_t max_bytes;
-    int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
-    int32_t *first_token; /* the same: where a span's tokens begin */
+    int32_t *decision_of;  /* [max_requests], owned: of the spans in batch order, -1: none */
+    int32_t *first_token;  /* the same: where a span's tokens begin */
+    int32_t *first_stream; /* the same, in the residual stream */
     /* Written by packed_lay_out. */
     struct packed_counts n;
     int64_t offset_bytes[PACKED_ARRAY_COUNT], bytes;
@@ -100,9 +111,11 @@ static inline int64_t packed_plane_elements(const struct packed *packed) {
            packed->model->head_dim;
 }
 
-/* Elements of a store's rows of one layer: keys and values. */
-static inline int64_t packed_layer_elements(const struct model *model, int32_t n_rows) {
-    return 2LL * model->kv_heads * model->head_dim * n_rows;
+/* Elements of a store's rows of one layer: keys and values, and features where there are any. */
+static inline int64_t packed_layer_elements(const struct packed *packed, int32_t n_rows) {
+    const struct model *model = packed->model;
+    const int64_t features = packed->features ? 2LL * model->hidden : 0;
+    return (2LL * model->kv_heads * model->head_dim + features) * n_rows;
 }
 
 /* Masked tokens of a part whose importance is asked for. */

@@ -16,7 +16,9 @@ static int launch_rope(const struct launch *l) {
         .q_norm = weight(l, WEIGHT_Q_NORM),
         .k_norm = weight(l, WEIGHT_K_NORM),
         .cos_sin = l->issue->room->cos_sin,
-        .positions = narrow(l, PACKED_POSITIONS) + l->instance->first_row,
+        .positions = (l->op->picks >= 0 ? picks_in(l, l->op->picks).positions
+                                        : narrow(l, PACKED_POSITIONS)) +
+                     l->instance->first_row,
         .kv_rows = exact ? narrow(l, PACKED_KV_ROWS) + l->instance->first_row : NULL,
         .q = to.q,
         .k = kv.k,

@@ -38,7 +38,7 @@ static int launch_add_expected(const struct launch *l) {
         .at = wide(l, PACKED_AT),
         .canvas = l->issue->room->canvases,
         .y = output(l, 0),
-        .n_tokens = counts(l)->n_tokens,
+        .n_tokens = counts(l)->n_stream_tokens,
         .n_channels = (int32_t)l->model->hidden,
         .mask_token = (int32_t)l->model->mask_token,
         .dtype = l->dtype,

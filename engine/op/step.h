@@ -37,6 +37,14 @@ struct kv_pages {
         reads_only; /* fresh keys and values are written nowhere: queries attend to what is there */
 };
 
+/* Which rows of a layer run after the first one, where the graph keeps features: the values of
+ * positions from `first` on are projected, as many as the span has value_rows, or else queries. The
+ * first `given` of them are queries, and the others are picked, in each layer for itself, among
+ * those that come after them. */
+struct feature_run {
+    int32_t first, given;
+};
+
 /* Which of a span's logit rows may be committed: rows [first_row, first_row + n_rows), those whose
  * target is still masked. */
 struct decision {
@@ -48,8 +56,12 @@ struct decision {
 
 /* What the span of the same index in the shape brings. */
 struct step_part {
-    int64_t canvas;            /* where its canvas starts among the device's canvases */
-    const int32_t *positions;  /* [queries] in the canvas: whose token, and the rotation's */
+    int64_t canvas; /* where its canvas starts among the device's canvases */
+    /* [first_queries] in the canvas: whose token, and the rotation's. Where the graph keeps
+     * features those of the whole canvas, in order, each of which has the row of the store with its
+     * number; logit rows are counted among them, and nothing is said of kv_rows. */
+    const int32_t *positions;
+    struct feature_run run;    /* read there */
     const int32_t *kv_rows;    /* [queries], the store's row for the token's keys and values, -1:
                                   not kept; NULL: none is kept */
     const int32_t *logit_rows; /* [logit_rows], queries whose logits are wanted; NULL: the first */
@@ -59,7 +71,7 @@ struct step_part {
     /* Where the graph keeps anything of positions: the place of the position that a row decides on,
      * and of a query's own, -1: none; NULL: none has any. */
     const int32_t *row_places;   /* [logit_rows] */
-    const int32_t *token_places; /* [queries]; read where the graph smooths */
+    const int32_t *token_places; /* [first_queries]; read where the graph smooths */
     uint32_t steps;              /* of the request before this one; the same */
     /* A span with context attends to all the rows of its store, which must be as many, and may not
      * write to it; unless the limits say that it renews rows: then its own are among those of its
@@ -110,14 +122,16 @@ struct step_result {
 /* How much the engine is opened for. */
 struct step_limits {
     uint32_t max_requests, max_tokens, max_logit_rows;
-    uint32_t max_unrolled;   /* steps that are issued at once (forward_submit_times); 0: 1 */
-    uint32_t max_positions;  /* positions are below it */
-    int64_t canvas_tokens;   /* of all canvases together */
-    int64_t workspace_bytes; /* the largest peak of a placement */
-    int64_t pool_bytes;      /* of cached rows */
-    int64_t places;          /* of positions that the graph keeps anything of */
-    uint32_t credit_slots;   /* tokens of a place's list, where the graph gives credit */
-    uint32_t page_rows;      /* of a page, where the graph is exact: a power of two, 4 to 256 */
+    uint32_t max_stream_tokens; /* through the first layer, where the graph keeps features: there
+                                   max_tokens bounds the others; else 0 */
+    uint32_t max_unrolled;      /* steps that are issued at once (forward_submit_times); 0: 1 */
+    uint32_t max_positions;     /* positions are below it */
+    int64_t canvas_tokens;      /* of all canvases together */
+    int64_t workspace_bytes;    /* the largest peak of a placement */
+    int64_t pool_bytes;         /* of cached rows */
+    int64_t places;             /* of positions that the graph keeps anything of */
+    uint32_t credit_slots;      /* tokens of a place's list, where the graph gives credit */
+    uint32_t page_rows;         /* of a page, where the graph is exact: a power of two, 4 to 256 */
     /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
      * peak of a step's placement are lost. */
     bool shares_pool;

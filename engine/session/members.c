@@ -8,6 +8,11 @@
 
 /* ---- opening ---- */
 
+/* Of the positions that a step lists. */
+static uint32_t most_tokens(const struct step_limits *limits) {
+    return limits->max_stream_tokens > 0 ? limits->max_stream_tokens : limits->max_tokens;
+}
+
 void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limits) {
     int32_t **const by_token[] = {&arrays->positions, &arrays->kv_rows, &arrays->extents,
                                   &arrays->kept, &arrays->token_places};
@@ -15,9 +20,9 @@ void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limi
     *arrays = (struct part_arrays){0};
     arrays->parts = mem_zeroed(limits->max_requests, sizeof *arrays->parts);
     arrays->n_rows = mem_zeroed(limits->max_requests, sizeof *arrays->n_rows);
-    arrays->masked = mem_zeroed(limits->max_tokens, sizeof *arrays->masked);
+    arrays->masked = mem_zeroed(most_tokens(limits), sizeof *arrays->masked);
     for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; i++) {
-        *by_token[i] = mem_zeroed(limits->max_tokens, sizeof(int32_t));
+        *by_token[i] = mem_zeroed(most_tokens(limits), sizeof(int32_t));
     }
     for (size_t i = 0; i < sizeof by_row / sizeof by_row[0]; i++) {
         *by_row[i] = mem_zeroed(limits->max_logit_rows, sizeof(int32_t));
@@ -100,6 +105,21 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
                                           cache, request->id, span->queries, n);
 }
 
+/* Of the whole canvas, where features are kept: those of the prompt that run are given, and the
+ * others too where a step chooses none of them. */
+static void plan_stream(struct members *members, const struct request *request,
+                        struct step_part *part) {
+    int32_t *positions = members->whole.positions + members->whole.n_tokens;
+    const struct row_sets *rows = &request->rows;
+    const uint32_t prompt = request->prompt_tokens;
+    const uint32_t of_prompt = rows->run.first < prompt ? prompt - rows->run.first : 0;
+    for (uint32_t i = 0; i < request->span.first_queries; i++) {
+        positions[i] = (int32_t)i;
+    }
+    part->run.first = (int32_t)rows->run.first;
+    part->run.given = (int32_t)(rows->n_chosen > 0 ? of_prompt : request->span.queries);
+}
+
 /* ---- keys and values ---- */
 
 static void plan_pages(struct members *members, const struct request *request, uint32_t slot,
@@ -121,6 +141,7 @@ static int plan_store(struct members *members, const struct request *request, ui
     int32_t *kv_rows = members->whole.kv_rows + members->whole.n_tokens;
     bool chosen = rows_are_chosen(rows);
     bool writes =
+        rows->kind != ROW_FEATURES &&
         range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]) > 0;
     part->kv.n_rows = (int32_t)(chosen ? rows->n_chosen : rows_kept(rows));
     part->block_start = window_first(request); /* read where the span selects */
@@ -250,7 +271,7 @@ static int plan_places(struct members *members, const struct request *request, u
     for (uint32_t r = 0; r < request->span.logit_rows; r++) {
         rows[r] = place_of(members, request, slot, part->targets[r]);
     }
-    for (uint32_t t = 0; smooths && t < request->span.queries; t++) {
+    for (uint32_t t = 0; smooths && t < request->span.first_queries; t++) {
         tokens[t] = place_of(members, request, slot, part->positions[t]);
     }
     part->row_places = rows;
@@ -286,9 +307,10 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     uint32_t slot = planned_slot(members->planned, member);
     const struct request *request = &members->planned->requests[slot];
     bool lists = members_is_listed(sessions->system, request), yields = blocks_yield(request);
-    int status = plan_positions(members, member, lists, err);
-    if (status != 0) {
-        return status;
+    if (request->rows.kind == ROW_FEATURES) {
+        plan_stream(members, request, part);
+    } else if (plan_positions(members, member, lists, err) != 0) {
+        return err_status(err);
     }
     part->draw_key = window_draw_key(request, sessions->draw_seed);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
@@ -371,11 +393,11 @@ static int plan_parts(struct members *members, const uint32_t *take, struct err 
                                    .positions = to->positions + to->n_tokens,
                                    .logit_rows = to->logit_rows + to->n_logit_rows,
                                    .targets = to->targets + to->n_logit_rows};
-        uint32_t queries = planned->requests[slot].span.queries;
-        if (to->n_tokens + queries > sessions->limits.max_tokens) {
+        uint32_t queries = planned->requests[slot].span.first_queries;
+        if (to->n_tokens + queries > most_tokens(&sessions->limits)) {
             return err_usage(err,
                              "a step of more than the %" PRIu32 " tokens the engine was opened for",
-                             sessions->limits.max_tokens);
+                             most_tokens(&sessions->limits));
         }
         int status =
             is_idle && sessions_are_exact(sessions)

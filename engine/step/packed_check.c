@@ -78,12 +78,40 @@ static int check_pages(const struct packed *packed, const struct step *step, uin
     return 0;
 }
 
+/* Which rows run after the first layer of a span whose features are kept. */
+static int check_run(const struct step *step, uint32_t i, struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    const int64_t first = part->run.first, given = part->run.given, canvas = span->first_queries;
+    const int64_t queries = span->queries, compared = span->value_rows;
+    const int64_t values = compared > 0 ? compared : queries;
+    const bool fits = compared > 0 ? queries <= compared : given == queries;
+    if (first < 0 || first + values > canvas || given < 0 || given > queries || !fits ||
+        compared > MAX_CANDIDATES || part->kv.n_rows != (int32_t)canvas) {
+        return err_usage(err,
+                         "span %" PRIu32 " runs %" PRId64 " queries, %" PRId64
+                         " of them given, among %" PRId64 " values from position %" PRId64
+                         " on, of a canvas of %" PRId64 " (at most %d) and a store of %" PRId32,
+                         i, queries, given, values, first, canvas, MAX_CANDIDATES, part->kv.n_rows);
+    }
+    for (int32_t t = 0; t < (int32_t)canvas; t++) {
+        if (part->positions[t] != t) {
+            return err_usage(err,
+                             "token %" PRId32 " of span %" PRIu32 " stands at position %" PRId32
+                             ", but features are kept of whole canvases",
+                             t, i, part->positions[t]);
+        }
+    }
+    return 0;
+}
+
 static int check_store(const struct packed *packed, const struct step *step, uint32_t i,
                        struct err *err) {
     const struct span *span = step->shape->spans[i];
     const struct step_part *part = &step->parts[i];
     const struct kv_store *kv = &part->kv;
-    if (span->context == 0 && span->select_rows == 0 && part->kv_rows == NULL) {
+    if (span->context == 0 && span->select_rows == 0 && part->kv_rows == NULL &&
+        !packed->features) {
         return 0;
     }
     bool renews = packed->limits.renews_rows;
@@ -99,7 +127,7 @@ static int check_store(const struct packed *packed, const struct step *step, uin
     }
     int64_t n = packed->pool_elements;
     if (kv->n_rows < 0 || kv->first < 0 || kv->first % 8 != 0 || kv->first > n ||
-        packed->model->layers * packed_layer_elements(packed->model, kv->n_rows) > n - kv->first) {
+        packed->model->layers * packed_layer_elements(packed, kv->n_rows) > n - kv->first) {
         return err_usage(err,
                          "the store of span %" PRIu32 ", %" PRId32 " rows from element %" PRId64
                          ", is not inside the pool of %" PRId64 " elements",
@@ -135,7 +163,7 @@ static int check_positions(const struct packed *packed, const struct step *step,
                          "the canvas of span %" PRIu32 " starts at token %" PRId64 " of %" PRId64,
                          i, part->canvas, packed->limits.canvas_tokens);
     }
-    for (uint32_t t = 0; t < span->queries; t++) {
+    for (uint32_t t = 0; t < span->first_queries; t++) {
         if (part->positions[t] < 0 || part->positions[t] >= end) {
             return err_usage(err,
                              "token %" PRIu32 " of span %" PRIu32 " stands at position %" PRId32
@@ -159,13 +187,13 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
     const struct step_part *part = &step->parts[i];
     const struct decision *decision = &part->decision;
     for (uint32_t r = 0; part->logit_rows != NULL && r < span->logit_rows; r++) {
-        if (part->logit_rows[r] < 0 || (uint32_t)part->logit_rows[r] >= span->queries) {
+        if (part->logit_rows[r] < 0 || (uint32_t)part->logit_rows[r] >= span->first_queries) {
             return err_usage(err,
                              "span %" PRIu32 " wants the logits of query %" PRId32 " of %" PRIu32,
-                             i, part->logit_rows[r], span->queries);
+                             i, part->logit_rows[r], span->first_queries);
         }
     }
-    if (part->logit_rows == NULL && span->logit_rows > span->queries) {
+    if (part->logit_rows == NULL && span->logit_rows > span->first_queries) {
         return err_usage(err,
                          "span %" PRIu32 " wants %" PRIu32 " logit rows of %" PRIu32 " queries", i,
                          span->logit_rows, span->queries);
@@ -184,10 +212,11 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
 static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
                       struct err *err) {
     const struct span *span = step->shape->spans[i];
-    if (span->queries == 0 || span->first_queries != span->queries || span->value_rows > 0) {
+    if (!packed->features &&
+        (span->queries == 0 || span->first_queries != span->queries || span->value_rows > 0)) {
         return err_usage(err,
                          "span %" PRIu32 " has no queries, splits its first layer or compares "
-                         "values; the engine does not run that",
+                         "values, and the step graph keeps no features",
                          i);
     }
     if ((span->exact != 0) != packed->exact || (span->exact && span->select_rows > 0)) {
@@ -199,6 +228,9 @@ static int check_span(const struct packed *packed, const struct step *step, uint
     }
     if (packed->exact) {
         return check_pages(packed, step, i, err);
+    }
+    if (packed->features && check_run(step, i, err) != 0) {
+        return err_status(err);
     }
     if (span->select_rows > 0 && check_selection(packed, step, i, err) != 0) {
         return err_status(err);
@@ -223,6 +255,12 @@ static int check_shape(const struct packed *packed, const struct step *step, str
             return err_usage(err, "the shape says %s %" PRId64 ", but its spans add up to %" PRId64,
                              symbol_names[symbol], shape->sym[symbol], sums.sym[symbol]);
         }
+    }
+    if (packed->features && sums.sym[SYM_FIRST_TOKENS] > limits->max_stream_tokens) {
+        return err_usage(err,
+                         "a step over canvases of %" PRId64 " tokens is beyond the %" PRIu32
+                         " that the engine was opened for",
+                         sums.sym[SYM_FIRST_TOKENS], limits->max_stream_tokens);
     }
     if (sums.sym[SYM_TOKENS] > limits->max_tokens ||
         sums.sym[SYM_LOGIT_ROWS] > limits->max_logit_rows) {

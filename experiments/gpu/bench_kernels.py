@@ -339,6 +339,61 @@ def bench_select():
                time_all({"ours": ours, "eager": peer}, eager=("eager",)), n_bytes)
 
 
+def bench_features():
+    """dLLM-Cache between refreshes: of the output's rows a quarter moves, and all go on. Bounds are the
+    bytes that each has to move once; the peers are what the released code runs for the same."""
+    hidden, heads, ratio = 4096, 32, 0.25
+    for b, prompt, output in ((1, 512, 256), (8, 512, 256), (16, 512, 256), (4, 2048, 1024)):
+        canvas, moved, width = prompt + output, int(ratio * output), heads * 128
+        starts = lambda n: ints([i * n for i in range(b + 1)])
+        row = 2 * width + 2 * hidden
+        where = ints([i * canvas * row for i in range(b)], torch.int64)
+        shared = dict(kept=ints([canvas] * b), cache_start=where)
+        tables = dict(value_start=starts(output), compared_start=starts(output),
+                      run_first=ints([prompt] * b), given=ints([0] * b), n_requests=b, max_compared=output)
+        similar, cosine, picks, topk, keeps, scatters, adds, sums = ([] for _ in range(8))
+        for _ in range(sets_for(b * canvas * row * 2)):
+            cache, values = rand(b * canvas * row), rand(b * output, width)
+            changes = torch.rand(b * output, 3, device="cuda") + 0.5
+            similar.append(launch("kernel_similarity", calls.Similarity, values=values, cache=cache,
+                                  sums=changes, n_kv_heads=heads, head_size=128, **tables, **shared))
+            old = rand(b * output, width)
+
+            def compare(values=values, old=old):
+                near = F.cosine_similarity(values, old, dim=-1)
+                old.copy_(values)
+                return near
+            cosine.append(compare)
+            lists = [torch.empty(b * moved, device="cuda", dtype=torch.int32) for _ in range(3)]
+            picks.append(launch("kernel_pick", calls.Pick, sums=changes, start=starts(moved),
+                                stream_start=starts(canvas), positions=lists[0], value_rows=lists[1],
+                                stream_rows=lists[2], max_queries=moved, **tables))
+            near = rand(b, output)
+            topk.append(lambda near=near: torch.topk(near, moved, largest=False))
+            at = torch.stack([torch.randperm(output, device="cuda")[:moved].sort().values + prompt
+                              for _ in range(b)])
+            x, kept = rand(b * moved, hidden), rand(b, canvas, hidden)
+            keeps.append(launch("kernel_keep_feature", calls.KeepFeature, x=x, cache=cache,
+                                owner=ints([i // moved for i in range(b * moved)]),
+                                rows=at.flatten().int(), before=2 * width, n_tokens=b * moved,
+                                n_channels=hidden, **shared))
+            wide = at[:, :, None].expand(-1, -1, hidden).contiguous()
+            scatters.append(lambda kept=kept, wide=wide, x=x: kept.scatter_(1, wide, x.view(b, moved, hidden)))
+            y = rand(b * canvas, hidden)
+            adds.append(launch("kernel_add_feature", calls.AddFeature, cache=cache, y=y,
+                               owner=ints([i // canvas for i in range(b * canvas)]),
+                               rows=ints([i % canvas for i in range(b * canvas)]), before=2 * width,
+                               n_tokens=b * canvas, n_channels=hidden, **shared))
+            sums.append(lambda y=y, kept=kept: torch.add(y, kept.view(b * canvas, hidden), out=y))
+        shape = f"B{b} P{prompt} O{output}"
+        n = b * output * width * 2
+        report("similar", shape, time_all({"ours": similar, "cosine and copy": cosine}), 3 * n)
+        report("pick", shape, time_all({"ours": picks, "torch.topk": topk}), b * (output + moved) * 12)
+        report("keepfeat", shape, time_all({"ours": keeps, "scatter_": scatters}), 2 * b * moved * hidden * 2)
+        report("addfeat", shape, time_all({"ours": adds, "torch.add": sums}), 3 * b * canvas * hidden * 2)
+        torch.cuda.empty_cache()
+
+
 def bench_head():
     w = rand(126464, 4096, scale=0.02)
     scratch = torch.empty(lib.head_scratch_bytes(), device="cuda", dtype=torch.uint8)
@@ -507,6 +562,6 @@ def main(pieces):
 
 if __name__ == "__main__":
     main({"norm": bench_norm, "rope": bench_rope, "swiglu": bench_swiglu, "embed": bench_embed,
-          "add": bench_add, "keep": bench_keep, "block": bench_block, "select": bench_select,
+          "add": bench_add, "keep": bench_keep, "block": bench_block, "select": bench_select, "features": bench_features,
           "sample": bench_sample, "head": bench_head, "linear": bench_linear,
           "dense": bench_dense})

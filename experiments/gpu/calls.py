@@ -42,4 +42,4 @@ def _structures():
 
 globals().update(_structures())
 DEVICE = re.findall(r"\(\*(\w+)\)\(", _read("device.h").split("struct device_table {")[1].split("#define")[0]) + \
-    re.findall(r"^(?:RANK_)?KERNEL\((\w+)\)", _read("device/kernels.def"), re.M)
+    re.findall(r"^(?:RANK_)?KERNEL\((\w+),", _read("kernels.def"), re.M)

@@ -25,8 +25,8 @@ void ref_store(void *array, enum kernel_dtype dtype, int64_t i, double value);
 double ref_bound(enum kernel_dtype dtype, int64_t length);
 
 /* Those that kernels.def lists as plain. Equal inputs give equal bytes on any device for decode,
- * credit, keep_expected, add_expected, next_step, compact and the experts, starts, orders and
- * places of moe_route and moe_sort. */
+ * credit, keep_expected, add_expected, next_step, compact, pick, keep_feature, add_feature and the
+ * experts, starts, orders and places of moe_route and moe_sort. */
 #define REF_OWN(name)
 #define REF_PLAIN(name)         void ref_##name(const struct call_##name *call);
 #define KERNEL(name, cuda, cpu) REF_##cpu(name)

@@ -305,28 +305,30 @@ static void put_cell(struct finder *f, struct cell *cell) {
     }
 }
 
-/* The cells of some types: by query tokens, each interval as many times the one before. */
+/* The cells of some types: by query tokens, each interval as many times the one before; the first
+ * begins where batches do, at nothing where passes run no more than their first layer. */
 static void make_cells(struct finder *f, unsigned types) {
-    double least = 0, most = 0;
+    double least = 0, most = 0, begin = 0;
     for (int t = 0; t < PASS_TYPES; t++) {
         if ((types >> t & 1) != 0) {
             least += fmax(1, (double)f->types[t].least[SYM_TOKENS]);
             most += f->parts->most_of[t] * (double)f->types[t].most[SYM_TOKENS];
+            begin += (double)f->types[t].least[SYM_TOKENS];
         }
     }
+    most = begin < least ? fmax(most, least) : most;
     most = fmin(most, f->parts->system->settings.max_batched_tokens);
     int n = most < least ? 0 : most < 1.2 * least ? 1 : INTERVALS;
     for (int i = 0; i < n; i++) {
         struct cell *cell = &f->cells[f->n_cells];
         *cell = (struct cell){.types = types};
-        cell->tokens[0] = least * pow(most / least, (double)i / n);
+        cell->tokens[0] = i == 0 ? begin : least * pow(most / least, (double)i / n);
         cell->tokens[1] = i + 1 < n ? least * pow(most / least, (double)(i + 1) / n) : most;
         double reach = 0;
         for (int t = 0; t < PASS_TYPES; t++) {
             const struct pass_type *type = &f->types[t];
-            double others = least - fmax(1, (double)type->least[SYM_TOKENS]);
-            double by_tokens =
-                floor((cell->tokens[1] - others) / fmax(1, (double)type->least[SYM_TOKENS]));
+            const double own = (double)type->least[SYM_TOKENS], others = begin - own;
+            double by_tokens = own > 0 ? floor((cell->tokens[1] - others) / own) : INFINITY;
             cell->most_of[t] = fmax(1, fmin(f->parts->most_of[t], by_tokens));
             reach += (types >> t & 1) != 0 ? cell->most_of[t] * (double)type->most[SYM_TOKENS] : 0;
         }

@@ -268,8 +268,9 @@ static void find_limits(struct price_parts *parts, const struct pass_type *types
         if (type->n == 0) {
             continue;
         }
-        double by_tokens =
-            (double)s->settings.max_batched_tokens / fmax(1, (double)type->least[SYM_TOKENS]);
+        double by_tokens = type->least[SYM_TOKENS] > 0 ? (double)s->settings.max_batched_tokens /
+                                                             (double)type->least[SYM_TOKENS]
+                                                       : INFINITY;
         double by_memory = type->least[PASS_KV] > 0
                                ? (double)s->budget.pool_bytes / (double)type->least[PASS_KV]
                                : INFINITY;

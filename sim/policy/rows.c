@@ -23,14 +23,15 @@ uint32_t rows_in_block(const struct row_sets *rows, const struct request *reques
     return window_length(request) - settled(rows, request);
 }
 
-/* Rows of a canvas age, and a step over all of it renews them, as does one after which nothing is
- * left to choose by change. Exact rows are written once: what is before the active block, then the
- * block while something of it is masked, then the block in its final form. */
+/* Rows of a canvas age, and a step over all of it renews them, as does one that runs some and
+ * chooses none of them by change. Exact rows are written once: what is before the active block,
+ * then the block while something of it is masked, then the block in its final form. */
 static enum phase phase_of(const struct row_sets *rows, const struct request *request,
                            uint32_t queries) {
     if (rows->kind != ROW_EXACT) {
-        bool renews = range_length(rows->run) == request->canvas_tokens ||
-                      (rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen == 0);
+        const uint32_t run = range_length(rows->run);
+        bool renews = run == request->canvas_tokens ||
+                      (rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen == 0 && run > 0);
         return renews ? PHASE_REFRESH : PHASE_REUSE;
     }
     if (rows->run.end <= window_first(request) && queries > 0) {
@@ -140,7 +141,7 @@ static int check_choice(const struct row_sets *rows, struct err *err) {
 static int check_canvas(const struct row_sets *rows, const struct request *request,
                         struct err *err) {
     const struct range block = window_range(request);
-    REFUSE_UNLESS(range_within(block, rows->run),
+    REFUSE_UNLESS(range_within(block, rows->run) || rows->kind == ROW_FEATURES,
                   "runs [%u, %u) without the whole active block [%u, %u)", rows->run.first,
                   rows->run.end, block.first, block.end);
     REFUSE_UNLESS(range_within(block, rows->head),

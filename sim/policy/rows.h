@@ -24,7 +24,8 @@ enum row_kind {
     ROW_NONE,     /* nothing is kept */
     ROW_KV,       /* keys and values, which age: for models that see their whole canvas */
     ROW_FEATURES, /* these, and the outputs of attention and FFN (dLLM-Cache); the first layer and
-                     the head run the whole canvas in every step */
+                     the head run the whole canvas in every step, the other layers what `run` says,
+                     which may leave the active block out or be nothing at all */
     ROW_EXACT,    /* final keys and values, in pages: for block-causal and autoregressive models */
     ROW_PATTERN,  /* no keys and values: for every query head which block of keys one block of
                      queries attends to, an index (SparseD); every step runs the whole canvas */
@@ -37,8 +38,8 @@ enum row_chooser {
                          evict_layer */
     CHOSEN_BY_HEAD,   /* a kernel: each KV head chooses n_chosen of the positions that are kept */
     CHOSEN_FOR_HEADS, /* the same positions for all heads */
-    CHOSEN_BY_CHANGE, /* a kernel: n_chosen of the positions that run, by how their values changed
-                       */
+    CHOSEN_BY_CHANGE, /* a kernel: n_chosen of the positions that run, those of the prompt first
+                         and of the others in each layer those whose values changed most */
     CHOSEN_BY_SCORE,  /* a kernel: for each head and block of queries n_chosen of the canvas's keys
                          (ROW_PATTERN) */
 };

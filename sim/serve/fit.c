@@ -13,7 +13,9 @@ static struct span widest_span(const struct system *system, uint32_t canvas, uin
                                         settings->block_tokens, true),
         .select_rows = rows_are_chosen(&system->rows) ? canvas : 0,
         .pack_rows = rows_are_chosen(&system->rows) ? canvas : 0,
-        .value_rows = system->rows.chooser == CHOSEN_BY_CHANGE ? output : 0,
+        .value_rows = system->rows.chooser != CHOSEN_BY_CHANGE ? 0
+                      : system->runtime.engine                 ? canvas
+                                                               : output,
         .sampled_rows = settings->sample_scope == SAMPLES_OUTPUT ? output : 0,
     };
 }

@@ -268,7 +268,7 @@ static int ask_cache(const struct lifecycle *life, struct request *request, uint
     const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
     const struct row_sets before = request->rows;
     *holds = cache_plan(system->cache, system->cache_state, memory, request);
-    if (*holds == 0 || request->span.queries == 0) {
+    if (*holds == 0 || request->span.first_queries == 0) {
         return plan_broken_promise(life, &system->cache->policy, "cache",
                                    *holds == 0 ? "the steps a span holds" : "the queries of a span",
                                    0, 1, UINT32_MAX, err);

@@ -477,8 +477,106 @@ static int add_moe_ffn(struct builder *b, int normed) {
     return output;
 }
 
+/* ---- dLLM-Cache's features, as our engine keeps them ---- */
+
+static bool keeps_features(const struct builder *b) {
+    return b->options->engine && b->options->compares_values && b->options->splits_first_layer;
+}
+
+/* The operator added last runs over rows that `picks` lists. */
+static void run_picked(struct builder *b, int picks) {
+    b->g->ops[b->g->n_ops - 1].picks = picks;
+    graph_add_barrier(b->g, picks);
+}
+
+/* The values of all rows that run, how far those of the output are from the cached ones, which they
+ * replace, and the rows that go on: their input, and their values in the product's place for them.
+ * Returns the product's tensor, and in *picks the rows. */
+static int add_picked_projections(struct builder *b, int *picks) {
+    enum { SUMS = 3, PICKS = 3 }; /* of a comparison (kernels/rules/change.h); call_pick's */
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    const int64_t q_dim = (int64_t)m->heads * m->head_dim;
+    const int64_t kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    b->tokens = SYM_PROJECTED_VALUES;
+    int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
+    b->tokens = SYM_TOKENS;
+    normed = builder_quantised(b, "quantised attention input", WEIGHT_QKV, normed, 1, m->hidden);
+    int values = graph_add_tensor(g, "fresh values", SYM_PROJECTED_VALUES, b->kv_bytes / 2);
+    add_linear(g, "value projection", WEIGHT_QKV, SYM_PROJECTED_VALUES, kv_dim, m->hidden, normed,
+               values)
+        ->weight_rows_before = q_dim + kv_dim;
+    int cached = cached_tensor(b, "cached values", SYM_VALUE_ROWS, b->cached_bytes / 2);
+    int sums = graph_add_tensor(g, "value changes", SYM_VALUE_ROWS, (int64_t)SUMS * F32_BYTES);
+    make_single(g, sums);
+    graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS, LIST(values, cached),
+                 LIST(cached, sums));
+    add_all_reduce(b, "value changes all-reduce", sums);
+    *picks = token_tensor(b, "picked positions", (int64_t)PICKS * INDEX_BYTES);
+    int picked = token_tensor(b, "picked rows", g->tensors[normed].bytes.per);
+    g->tensors[picked].type = g->tensors[normed].type;
+    int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
+    graph_add_op(g, "pick rows", OP_PICK, b->tokens, LIST(sums, normed, values),
+                 LIST(*picks, picked, qkv));
+    struct op *op =
+        graph_add_op(g, "query and key projection", OP_LINEAR, b->tokens, LIST(picked), LIST(qkv));
+    set_product(op, WEIGHT_QKV, q_dim + kv_dim, m->hidden);
+    op->weight_rows_after = kv_dim;
+    return qkv;
+}
+
+/* What a sublayer gave of the rows that ran, kept, and of all rows what is kept, added to the
+ * residual stream. */
+static void add_feature(struct builder *b, uint32_t feature, int output, int picks) {
+    static const char *const stores[] = {"attention store", "ffn store"};
+    static const char *const sums[] = {"kept attention add", "kept ffn add"};
+    const int64_t bytes = number_row_bytes((enum number_type)b->g->storage.cache, b->m->hidden);
+    int kept = cached_tensor(b, stores[feature], b->tokens, bytes);
+    graph_add_op(b->g, stores[feature], OP_KEEP_FEATURE, b->tokens, LIST(output), LIST(kept))
+        ->feature = feature;
+    run_picked(b, picks);
+    int all = cached_tensor(b, sums[feature], SYM_FIRST_TOKENS, bytes);
+    graph_add_op(b->g, sums[feature], OP_ADD_FEATURE, SYM_FIRST_TOKENS, LIST(b->residual, all),
+                 LIST(b->residual))
+        ->feature = feature;
+}
+
+/* Layers of which some rows run, and all go on with what they last came to. */
+static void add_feature_layers(struct builder *b, const char *name, uint32_t repeat, bool dense) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    int picks;
+    graph_add_segment(g, name, repeat);
+    int qkv = add_picked_projections(b, &picks);
+    int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
+                                    : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
+    struct op *rope = graph_add_op(g, "rope", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated));
+    add_rotation(rope, (int64_t)m->heads * m->head_dim, (int64_t)m->kv_heads * m->head_dim);
+    run_picked(b, picks);
+    int kept = cached_tensor(b, "kept kv", b->tokens, b->cached_bytes);
+    graph_add_op(g, "kv store", OP_KEEP, b->tokens, LIST(rotated), LIST(kept));
+    run_picked(b, picks);
+    int attended = token_tensor(b, "attention output", b->q_bytes);
+    add_full_attention(b, rotated, attended, false);
+    add_feature(b, 0, add_output(b, attended), picks);
+    int normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
+    run_picked(b, picks);
+    graph_begin_loop(g, CHUNK_FFN, b->tokens);
+    int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), m->ffn, &dense_ffn)
+                       : add_moe_ffn(b, normed);
+    add_all_reduce(b, "ffn all-reduce", output);
+    graph_end_loop(g, output);
+    add_feature(b, 1, output, picks);
+}
+
+/* ---- layers ---- */
+
 static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool dense,
                        bool evicts) {
+    if (keeps_features(b) && b->tokens == SYM_TOKENS) {
+        add_feature_layers(b, name, repeat, dense);
+        return;
+    }
     graph_add_segment(b->g, name, repeat);
     bool first = b->tokens == SYM_FIRST_TOKENS, in_chunks = b->options->query_chunks;
     int normed = -1;

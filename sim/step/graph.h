@@ -73,7 +73,9 @@ struct op {
     int64_t n, k; /* linear: output and input channels; rope: query and key channels */
     uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
-    double wait_ns; /* that an execution waits for the host, at the reference host's speed */
+    int picks; /* the tensor that lists the rows it runs over, where the step picks them; or -1 */
+    uint32_t feature; /* of a layer's, which one it keeps or adds: attention's, the FFN's */
+    double wait_ns;   /* that an execution waits for the host, at the reference host's speed */
     enum provenance_kind wait_kind; /* what that number is */
     int weight; /* enum weight_slot: the matrix or norm that it reads; or WEIGHT_NONE */
     /* Rows of that weight which are not the operator's. */

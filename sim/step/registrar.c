@@ -58,6 +58,7 @@ struct op *graph_add_op(struct graph *g, const char *name, enum op_kind kind, en
                       .segment = g->n_segments - 1,
                       .loop = open_loop(g),
                       .rows = rows,
+                      .picks = -1,
                       .weight = WEIGHT_NONE};
     memset(op->in, -1, sizeof op->in);
     memset(op->out, -1, sizeof op->out);

@@ -17,3 +17,30 @@ const struct op_type op_type_similarity = {
     .work = op_pass_work,
     .eager = {20, 6, 15.6},
 };
+
+/* The picked rows and their values, which are read and written; of the product's row, into which
+ * the values go, no more than these. */
+static struct op_work pick_work(const struct graph *graph, const struct op *op,
+                                const struct op_amount *amount) {
+    int64_t bytes = graph->tensors[op->out[0]].bytes.per;
+    for (int i = 1; i <= 2; i++) {
+        bytes += 2 * graph->tensors[op->in[i]].bytes.per;
+    }
+    return (struct op_work){.row_bytes = amount->rows * (double)bytes};
+}
+
+const struct op_type op_type_pick = {
+    .work = pick_work,
+};
+
+const struct op_type op_type_keep_feature = {
+    .work = op_pass_work,
+};
+
+/* As much as any sum of two hidden states moves. */
+const struct op_type op_type_add_feature = {
+    .memory = MEMORY_SUM,
+    .pass = PASS_ADD,
+    .wide = WIDE_HIDDEN,
+    .work = op_pass_work,
+};

@@ -45,7 +45,7 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
         sym[SYM_FULL_N] += times;
         sym[SYM_FULL_Q] += times * q;
         sym[SYM_FULL_QK] += times * q * (span->attended_keys > 0 ? span->attended_keys : q);
-    } else {
+    } else if (q > 0) { /* else nothing attends */
         sym[SYM_BLOCK_N] += times;
         sym[SYM_BLOCK_Q] += times * q;
         sym[SYM_BLOCK_K] += times * (context + q);

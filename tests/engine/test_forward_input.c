@@ -231,7 +231,7 @@ TEST(steps_that_cannot_be_run_are_refused_with_one_sentence) {
     ck_assert_str_eq(refusal(rig), "span 0 decides on 4 rows from 2 on, but has 5 (at most 65536)");
     rig->spans[1].value_rows = 2;
     ck_assert_str_eq(refusal(rig), "span 1 has no queries, splits its first layer or compares "
-                                   "values; the engine does not run that");
+                                   "values, and the step graph keeps no features");
     rig->spans[0].select_rows = 2;
     ck_assert_str_eq(refusal(rig), "span 0 selects rows and has cached context or rows to keep");
     rig->parts[2].block_end = 24;

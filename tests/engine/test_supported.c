@@ -35,7 +35,6 @@ static const struct {
     {"cached rows copied", "dllm-serve", "llada-tiny",
      "runtime=nano-vllm runtime.engine=on storage.weights=f32"},
     {"runtime.engine = off", "dllm-serve", "llada-tiny", "runtime.engine=off storage.weights=f32"},
-    {"cached features", "dllm-cache", "llada-tiny", "storage.weights=f32"},
     {"attention in which", "sparsed", "llada-tiny", "storage.weights=f32"},
     {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
     {"eviction in the middle", "focus", "sdar-tiny",
@@ -101,14 +100,14 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     struct system *system = system_with("dllm-serve", "llada-tiny", "storage.weights=f32");
     struct err err = {0};
     ck_assert_msg(supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
-    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[14]);
+    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[13]);
     system->row_bytes = 12;
-    assert_lacks(system, WHERE_CPU, &feature_table[12]);
+    assert_lacks(system, WHERE_CPU, &feature_table[11]);
     system_close(system);
     system = system_with("dllm-serve", "llada-tiny", "decoder=entropy-bounded");
-    ck_assert_ptr_ne(feature_lacked(system, WHERE_CUDA), &feature_table[10]);
+    ck_assert_ptr_ne(feature_lacked(system, WHERE_CUDA), &feature_table[9]);
     system->settings.block_tokens = 5000;
-    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[10]);
+    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[9]);
     system_close(system);
 }
 
@@ -120,8 +119,8 @@ TEST(types_that_no_kernel_of_the_engine_has_are_refused_on_either_back_end) {
     for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
         struct system *system = system_with("dllm-serve", "llada-tiny", set[i]);
         struct err err = {0};
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), &feature_table[13]);
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[14]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), &feature_table[12]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[13]);
         ck_assert_int_eq(supports_system(system, WHERE_CUDA, &err), ERR_USAGE);
         ck_assert_ptr_nonnull(strstr(err.text, "set storage.weights = bf16"));
         system_close(system);
@@ -138,7 +137,7 @@ TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
             system->rows.kind = exact ? ROW_EXACT : ROW_KV;
             const struct feature *lacked = feature_lacked(system, WHERE_CUDA);
             ck_assert_int_eq(lacked == NULL, head == 128 || (exact && head == 64));
-            ck_assert(lacked == NULL || lacked == &feature_table[15]);
+            ck_assert(lacked == NULL || lacked == &feature_table[14]);
         }
     }
     system_close(system);

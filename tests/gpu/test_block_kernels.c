@@ -302,6 +302,176 @@ static void test_compact(void) {
     arrays_free();
 }
 
+/* ---- dLLM-Cache ---- */
+
+enum { MOST_KEPT = 6 };
+
+/* Requests of which a step compares some rows, all or none, and picks as many as it wants of them;
+ * what they keep lies one after the other in a pool. */
+struct kept {
+    int b, n_kv_heads, head_size, channels, n_compared, n_queries, n_values, n_stream, max_compared;
+    int max_queries;
+    int32_t start[MOST_KEPT + 1], value_start[MOST_KEPT + 1], compared_start[MOST_KEPT + 1];
+    int32_t stream_start[MOST_KEPT + 1], run_first[MOST_KEPT], given[MOST_KEPT], rows[MOST_KEPT];
+    int64_t cache_start[MOST_KEPT], pool;
+};
+
+static struct kept random_kept(int longest) {
+    struct kept k = {.b = between(1, MOST_KEPT),
+                     .n_kv_heads = between(1, 5),
+                     .head_size = draw() % 2 ? 128 : 64,
+                     .channels = 8 * between(1, 300)};
+    for (int r = 0; r < k.b; r++) {
+        const int canvas = between(1, longest), first = between(0, canvas);
+        const int n = between(0, canvas - first), compares = draw() % 4 != 0;
+        const int given = compares ? between(0, n) : n;
+        const int chosen = compares ? between(0, n - given) : 0;
+        k.rows[r] = canvas;
+        k.run_first[r] = first;
+        k.given[r] = given;
+        k.cache_start[r] = k.pool;
+        k.pool += (int64_t)canvas * (2 * k.n_kv_heads * k.head_size + 2 * k.channels);
+        k.start[r + 1] = k.n_queries += given + chosen;
+        k.value_start[r + 1] = k.n_values += n;
+        k.compared_start[r + 1] = k.n_compared += compares ? n : 0;
+        k.stream_start[r + 1] = k.n_stream += canvas;
+        k.max_compared = compares && n > k.max_compared ? n : k.max_compared;
+        k.max_queries = given + chosen > k.max_queries ? given + chosen : k.max_queries;
+    }
+    return k;
+}
+
+/* Sums are in single precision, of up to 640 products in eight lanes' parts. */
+static void check_sums(const struct array *sums, int n) {
+    float *got = pull(sums);
+    const float *want = sums->host;
+    double worst = 0;
+    bool good = true;
+    for (int i = 0; i < n * 3; i += 3) {
+        const double size = (double)want[i] + 2 * (double)want[i + 2] + 1e-30;
+        for (int k = 0; k < 3; k++) {
+            const double off = fabs((double)got[i + k] - (double)want[i + k]) / size;
+            good = good && off <= 1e-5;
+            worst = off > worst ? off : worst;
+        }
+    }
+    check(good, "similarity: %d rows, off by %g of their squares", n, worst);
+    free(got);
+}
+
+/* What changed most is chosen from the device's own sums, which the reference takes over: from then
+ * on the bits are the same. */
+static void test_similarity_and_pick(int longest) {
+    struct kept k = random_kept(longest);
+    const int64_t width = (int64_t)k.n_kv_heads * k.head_size;
+    struct array *values = random_bf16(k.n_values * width, 1), *bias = random_bf16(width, 1);
+    struct array *cache = random_bf16(k.pool, 1), *sums = array_new((size_t)k.n_compared * 12);
+    struct array *starts = integers(k.start, k.b + 1);
+    struct array *value_starts = integers(k.value_start, k.b + 1);
+    struct array *compared_starts = integers(k.compared_start, k.b + 1);
+    struct array *streams = integers(k.stream_start, k.b + 1);
+    struct array *firsts = integers(k.run_first, k.b), *given = integers(k.given, k.b);
+    struct array *rows = integers(k.rows, k.b), *where = longs(k.cache_start, k.b);
+    const bool biased = draw() % 2;
+    struct call_similarity call = MAKE(
+        struct call_similarity, .values = values->host, .bias = biased ? bias->host : NULL,
+        .value_start = k.value_start, .compared_start = k.compared_start, .run_first = k.run_first,
+        .given = k.given, .kept = k.rows, .cache_start = k.cache_start, .cache = cache->host,
+        .sums = sums->host, .n_requests = k.b, .n_kv_heads = k.n_kv_heads, .head_size = k.head_size,
+        .max_compared = k.max_compared, .dtype = KERNEL_BF16);
+    ref_similarity(&call);
+    call.values = values->device;
+    call.bias = biased ? bias->device : NULL;
+    call.value_start = value_starts->device;
+    call.compared_start = compared_starts->device;
+    call.run_first = firsts->device;
+    call.given = given->device;
+    call.kept = rows->device;
+    call.cache_start = where->device;
+    call.cache = cache->device;
+    call.sums = sums->device;
+    launched(kernel_similarity(&call, NULL), "similarity");
+    check_all(cache, "similarity's values");
+    check_sums(sums, k.n_compared);
+    float *own = pull(sums);
+    for (int i = 3; i < k.n_compared * 3; i++) { /* some changed as much as the row before */
+        own[i] = i / 3 % 5 == 0 ? own[i - 3] : own[i];
+    }
+    memcpy(sums->host, own, (size_t)k.n_compared * 12);
+    push(sums);
+    struct array *out[3];
+    for (int i = 0; i < 3; i++) {
+        out[i] = array_new((size_t)k.n_queries * 4);
+    }
+    struct call_pick pick =
+        MAKE(struct call_pick, .sums = sums->host, .start = k.start, .value_start = k.value_start,
+             .compared_start = k.compared_start, .stream_start = k.stream_start,
+             .run_first = k.run_first, .given = k.given, .positions = out[0]->host,
+             .value_rows = out[1]->host, .stream_rows = out[2]->host, .n_requests = k.b,
+             .max_compared = k.max_compared, .max_queries = k.max_queries);
+    ref_pick(&pick);
+    pick.sums = sums->device;
+    pick.start = starts->device;
+    pick.value_start = value_starts->device;
+    pick.compared_start = compared_starts->device;
+    pick.stream_start = streams->device;
+    pick.run_first = firsts->device;
+    pick.given = given->device;
+    pick.positions = out[0]->device;
+    pick.value_rows = out[1]->device;
+    pick.stream_rows = out[2]->device;
+    launched(kernel_pick(&pick, NULL), "pick");
+    check_all(out[0], "pick's positions");
+    check_all(out[1], "pick's rows of values");
+    check_all(out[2], "pick's rows of the stream");
+    free(own);
+    arrays_free();
+}
+
+static void test_features(void) {
+    struct kept k = random_kept(300);
+    const int32_t n = between(0, 500);
+    int32_t *owner = malloc(sizeof *owner * 500), *row = malloc(sizeof *row * 500);
+    int32_t *taken = calloc((size_t)k.n_stream + 1, sizeof *taken), n_kept = 0;
+    for (int i = 0; i < n; i++) { /* a row is kept once */
+        const int r = between(0, k.b - 1), at = between(0, k.rows[r] - 1);
+        if (!taken[k.stream_start[r] + at]++) {
+            owner[n_kept] = r;
+            row[n_kept++] = at;
+        }
+    }
+    struct array *x = random_bf16((int64_t)n_kept * k.channels, 1), *cache = random_bf16(k.pool, 1);
+    struct array *y = random_bf16((int64_t)n_kept * k.channels, 1);
+    struct array *owners = integers(owner, n_kept), *row_list = integers(row, n_kept);
+    struct array *rows = integers(k.rows, k.b), *where = longs(k.cache_start, k.b);
+    const int64_t before = 2 * k.n_kv_heads * k.head_size + (draw() % 2 ? k.channels : 0);
+    struct call_keep_feature keep =
+        MAKE(struct call_keep_feature, .x = x->host, .owner = owner, .rows = row, .kept = k.rows,
+             .cache_start = k.cache_start, .cache = cache->host, .before = before,
+             .n_tokens = n_kept, .n_channels = k.channels, .dtype = KERNEL_BF16);
+    struct call_add_feature add =
+        MAKE(struct call_add_feature, .cache = cache->host, .owner = owner, .rows = row,
+             .kept = k.rows, .cache_start = k.cache_start, .y = y->host, .before = before,
+             .n_tokens = n_kept, .n_channels = k.channels, .dtype = KERNEL_BF16);
+    ref_keep_feature(&keep);
+    ref_add_feature(&add);
+    keep.x = x->device;
+    keep.owner = add.owner = owners->device;
+    keep.rows = add.rows = row_list->device;
+    keep.kept = add.kept = rows->device;
+    keep.cache_start = add.cache_start = where->device;
+    add.cache = keep.cache = cache->device;
+    add.y = y->device;
+    launched(kernel_keep_feature(&keep, NULL), "keep_feature");
+    launched(kernel_add_feature(&add, NULL), "add_feature");
+    check_all(cache, "keep_feature");
+    check_all(y, "add_feature");
+    free(owner);
+    free(row);
+    free(taken);
+    arrays_free();
+}
+
 /* In bf16 rows of every path have one error bound; a call outside the promises is refused. */
 static void test_refusals(void) {
     struct call_paged_attention paged =
@@ -321,6 +491,13 @@ static void test_refusals(void) {
     check(kernel_importance(&importance, NULL) == cudaErrorInvalidValue, "a block of 129");
     struct call_compact compact = {.n_arrays = 1, .max_rows = 1, .width = {12}};
     check(kernel_compact(&compact, NULL) == cudaErrorInvalidValue, "rows of 12");
+    struct call_pick pick = {.n_requests = 1, .max_compared = 65537, .max_queries = 1};
+    check(kernel_pick(&pick, NULL) == cudaErrorInvalidValue, "65537 compared rows");
+    struct call_keep_feature keep = {.before = 4, .n_tokens = 1, .n_channels = 8};
+    check(kernel_keep_feature(&keep, NULL) == cudaErrorInvalidValue, "features after 4 channels");
+    struct call_similarity values = MAKE(struct call_similarity, .n_requests = 1, .n_kv_heads = 1,
+                                         .head_size = 12, .max_compared = 1, .dtype = KERNEL_BF16);
+    check(kernel_similarity(&values, NULL) == cudaErrorInvalidValue, "values of 12");
 }
 
 int main(int argc, char **argv) {
@@ -338,7 +515,14 @@ int main(int argc, char **argv) {
         test_importance(64, i % 3 == 0 ? FOCUS_MAX_BLOCK : i % 3 == 1 ? 32 : 60);
         for (int j = 0; j < 5; j++) {
             test_compact();
+            test_features();
         }
+        test_similarity_and_pick(60);
+        test_similarity_and_pick(i % 2 == 0 ? 700 : 4000);
+    }
+    if (!small) {
+        test_similarity_and_pick(20000);
+        test_similarity_and_pick(65536);
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed ? 1 : 0;

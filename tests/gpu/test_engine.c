@@ -188,6 +188,10 @@ static void open_side(struct side *side, enum backend backend, const char *model
     if (strcmp(cache, "dkv-decode") == 0) { /* what runs follows from what was decided: by draws */
         snprintf(own[6].value, sizeof own[6].value, "random");
     }
+    if (strcmp(cache, "dllm-cache") == 0) { /* whose first layer runs whole canvases */
+        snprintf(own[7].key, sizeof own[7].key, "kv");
+        snprintf(own[7].value, sizeof own[7].value, "slab");
+    }
     if (on != NULL) {
         snprintf(own[8].key, sizeof own[8].key, "%s", on);
         snprintf(own[8].value, sizeof own[8].value, smooths(on) ? "smooth" : "on");
@@ -303,10 +307,10 @@ static void run_step(struct side *side, int only) {
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &side->requests[slots[i]];
         if (side->has_positions) {
-            uint32_t committed;
+            struct outcomes found;
             bool is_allowed = positions_pass(&side->positions, slots[i], request, true,
-                                             request->commit_tokens, true, &committed);
-            if (!is_allowed || committed != request->commit_tokens) {
+                                             request->commit_tokens, true, &found);
+            if (!is_allowed || found.n[OUTCOME_COMMIT] != request->commit_tokens) {
                 check(false, "positions of request %u: the block allows other commits", i);
             }
         }
@@ -575,6 +579,12 @@ int main(int argc, char **argv) {
     }
     compare_with_cpu("llada-moe-tiny", "dkv-decode", "on", NULL);
     compare_with_alone(models[0], "dkv-decode", "off");
+    for (int i = 0; i < 3; i++) { /* features, of which layers pick rows */
+        compare_with_cpu(models[i % 2], "dllm-cache", i == 1 ? "on" : "off", ways[i]);
+    }
+    compare_with_cpu("llada-moe-tiny", "dllm-cache", "off", NULL);
+    compare_with_cpu(models[0], "dllm-cache", "off", "iteration");
+    compare_with_alone(models[1], "dllm-cache", "off");
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed > 0;
 }

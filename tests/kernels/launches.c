@@ -85,6 +85,8 @@ static void add_elementwise(struct launch_list *list) {
     add_fixed(list, ELEMENTWISE_THREADS, "random_kernel<float>");
     add_fixed(list, ELEMENTWISE_THREADS, "random_kernel<__nv_bfloat16>");
     add_fixed(list, COMPACT_THREADS, "compact_kernel");
+    add_fixed(list, FEATURE_THREADS, "keep_feature_kernel");
+    add_fixed(list, FEATURE_THREADS, "add_feature_kernel");
     add_fixed(list, 1, "settle");
     add_fixed(list, 1, "probe"); /* asked for when a device is opened, never launched */
     add_norms(list);
@@ -118,8 +120,11 @@ static void add_selection(struct launch_list *list) {
     add_both(list, SCORE_THREADS, "score_kernel");
     add_fixed(list, SUM_THREADS, "sum_kernel");
     add_fixed(list, PACK_THREADS, "pack_kernel");
-    for (int candidates = 1; candidates <= 65536; candidates++) {
+    add_fixed(list, SIMILARITY_THREADS, "similarity_kernel");
+    for (int candidates = 0; candidates <= 65536; candidates++) {
         struct block_shape shape = top_shape_of(candidates);
+        add(list, shape.threads, shape.threads, 0, false, "pick_kernel<%d, %d>", shape.threads,
+            shape.each);
         add(list, shape.threads, shape.threads, 0, false, "top_kernel<%d, %d>", shape.threads,
             shape.each);
     }

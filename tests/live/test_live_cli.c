@@ -315,10 +315,13 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
             "back end computes in float32; set storage.weights = f32 and leave the others at auto",
             "run", SMALL, LIVE, "--set", "storage.weights=bf16");
     REFUSES(2,
-            "cache dllm-cache does not run live, for it has cached features, or rows chosen by how "
-            "much they changed: the engine keeps keys and values of a canvas, and runs the same "
-            "positions through all layers",
-            "run", SMALL, LIVE, "--system", "dllm-cache");
+            "'1.5' is not a value for transfer_ratio of cache dllm-cache: expected a number from 0 "
+            "to 1",
+            "run", SMALL, LIVE, "--system", "dllm-cache", "--set", "cache.transfer_ratio=1.5");
+    REFUSES(2,
+            "'0' is not a value for prompt_interval_steps of cache dllm-cache: expected an integer "
+            "from 1",
+            "run", SMALL, LIVE, "--system", "dllm-cache", "--set", "cache.prompt_interval_steps=0");
     complains(CLI("run", SMALL, "--backend", "cuda", "--library", "/nowhere/lib.so"), 1,
               "/nowhere/lib.so");
     complains(CLI("run", SMALL, LIVE, "--weights", "/nowhere/model"), 1, "/nowhere/model");

@@ -407,6 +407,60 @@ TEST(dllm_cache_follows_its_two_intervals) {
     ck_assert_uint_eq(between.first_queries, 512);
     ck_assert_uint_eq(between.logit_rows, 512);
     ck_assert_uint_eq(holds, 6); /* steps 8 to 13 */
+    request.preemptions = 1;     /* and with it all features lost */
+    struct span anew = span_of("dllm-cache", &request, &holds);
+    ck_assert_uint_eq(anew.queries, 512);
+    ck_assert_uint_eq(anew.value_rows, 0);
+    ck_assert_uint_eq(holds, 1);
+    window_advance(&request, 1, 1);
+    between = span_of("dllm-cache", &request, &holds);
+    ck_assert_uint_eq(between.queries, 64);
+}
+
+/* Of 200 + 30 positions after `steps` steps, by an own ratio. */
+static struct span span_by_ratio(const char *ratio, uint32_t steps) {
+    struct err err = {0};
+    const struct cache_policy *cache =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, "dllm-cache", &err);
+    ck_assert_msg(cache != NULL, "%s", err.text);
+    void *state = policy_state(&cache->policy);
+    ck_assert_int_eq(param_set(cache->policy.params, cache->policy.n_params, state, "cache",
+                               "--set", "transfer_ratio", ratio, &err),
+                     0);
+    struct request request = request_at(200, 30, 0, 0);
+    request.steps = steps;
+    cache_plan(cache, state, NULL, &request);
+    ck_assert_msg(rows_check(&request.rows, &request, &err) == 0, "%s", err.text);
+    free(state);
+    return request.span;
+}
+
+/* Steps 100 (the prompt's turn) and 8 (nobody's): as many queries, and values that are compared, as
+ * the released code has, which rounds down. */
+TEST(dllm_cache_compares_nothing_at_a_ratio_of_nothing) {
+    static const struct {
+        const char *ratio;
+        uint32_t of_prompt, prompt_values, between, values;
+    } cases[] = {
+        {"0", 200, 0, 0, 0},
+        {"0.03", 200, 230, 0, 0},
+        {"0.25", 207, 230, 7, 30},
+        {"1", 230, 230, 30, 30},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct span prompt = span_by_ratio(cases[i].ratio, 100);
+        const struct span between = span_by_ratio(cases[i].ratio, 8);
+        ck_assert_uint_eq(prompt.queries, cases[i].of_prompt);
+        ck_assert_uint_eq(prompt.value_rows, cases[i].prompt_values);
+        ck_assert_uint_eq(prompt.phase, PHASE_REFRESH);
+        ck_assert_uint_eq(prompt.context, 230 - prompt.queries);
+        ck_assert_uint_eq(between.queries, cases[i].between);
+        ck_assert_uint_eq(between.value_rows, cases[i].values);
+        ck_assert_uint_eq(between.phase, PHASE_REUSE);
+        ck_assert_uint_eq(between.context, 230 - between.queries);
+        ck_assert_uint_eq(between.first_queries, 230);
+        ck_assert_uint_eq(span_by_ratio(cases[i].ratio, 7).queries, 30);
+    }
 }
 
 /* Tokens through the trunk for one block of 32 steps, against the closed forms. */
@@ -485,7 +539,7 @@ TEST(every_cache_policy_holds_the_rows_it_attends) {
             uint32_t holds = cache_plan(policy, state, NULL, &request);
             struct span span = request.span;
             ck_assert_uint_ge(holds, 1);
-            ck_assert_uint_ge(span.queries, 1);
+            ck_assert_uint_ge(span.queries, request.rows.kind == ROW_FEATURES ? 0 : 1);
             ck_assert_uint_ge(span.first_queries, span.queries);
             ck_assert_uint_le(span.context + span.queries, request.canvas_tokens);
             if (span.phase == PHASE_REUSE) {

@@ -405,6 +405,38 @@ static inline bool smooth_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* dLLM-Cache's features: at intervals at which requests have steps of every kind, ratios by which
+ * all, some or none of the output moves. */
+static inline bool features_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"dllm-cache", "llada-tiny", CANVAS, ALONE | PLAYED | SIMULATED,
+         "layers=3 cache.transfer_ratio=0.5 decoder=fixed logit_scope=queries"},
+        {"dllm-cache", "dream-tiny", CANVAS, ALONE | MAPPED,
+         "layers=3 cache.transfer_ratio=0.3 context_tokens=64"},
+        {"dllm-cache", "llada-moe-tiny", CANVAS, ALONE | PLAYED,
+         "layers=3 cache.transfer_ratio=0.25 logit_scope=generation"},
+        {"dllm-cache", "llada-tiny", CANVAS, ALONE | MAPPED | SIMULATED,
+         "layers=3 cache.transfer_ratio=0 decoder=fixed logit_scope=masked"},
+        {"dllm-cache", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "layers=3 cache.transfer_ratio=0.12 decoder=credit decoder.threshold=0.018"},
+        {"dllm-cache", "llada-tiny", CANVAS, ALONE,
+         "cache.transfer_ratio=1 sampling=on decoder=threshold decoder.threshold=0.004"},
+        {"dllm-cache", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "layers=3 cache.transfer_ratio=0.4 iteration=smooth logit_scope=block"},
+        {"dllm-cache", "llada-tiny", CANVAS, CARRIED | SIMULATED,
+         "layers=3 cache.transfer_ratio=0.4 decoder=fixed unroll.maximum=3 steps_per_block=2"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 0, {{0}}, 0};
+    add_settings(out, "block_tokens=4 cache.prompt_interval_steps=5 cache.output_interval_steps=3");
+    add_settings(out, "scheduler=phase-multiplexed");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* Tokens that are drawn: with every reading of confidences, cuts and statistics. */
 static inline bool sampling_config(size_t i, struct matrix_config *out) {
     static const struct matrix_line lines[] = {
@@ -444,8 +476,8 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    canvas_config, decoder_config, dkv_config,    exact_config,    focus_config,
-    small_config,  idle_config,    smooth_config, sampling_config, carried_config,
+    canvas_config, decoder_config, dkv_config,      exact_config,   focus_config,    small_config,
+    idle_config,   smooth_config,  sampling_config, carried_config, features_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

@@ -2,8 +2,13 @@
  * only the least similar share of the output positions is recomputed (arXiv 2506.06295).
  *
  * As its released code does: layer 0 always runs the whole canvas, the values of all output
- * positions are projected for the similarity test, and the head runs over the whole canvas. */
+ * positions are projected for the similarity test, and the head runs over the whole canvas. A ratio
+ * of 0 compares nothing, and a share of less than one position moves none: what runs then is the
+ * prompt where that is refreshed, and else nothing after layer 0. Intervals count the request's
+ * steps. One that was preempted has lost its features, and renews them all before the first step of
+ * each block from then on. */
 #include "sim/policy/cache/cache.h"
+#include "sim/policy/window.h"
 
 struct state {
     uint32_t prompt_interval_steps, output_interval_steps;
@@ -26,18 +31,21 @@ static uint32_t steps_to_multiple(uint32_t step, uint32_t interval) {
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t prompt = request->prompt_tokens, canvas = request->canvas_tokens;
-    bool renews_prompt = request->steps % state->prompt_interval_steps == 0;
-    bool renews_output = request->steps % state->output_interval_steps == 0;
-    uint32_t moved = (uint32_t)(state->transfer_ratio * request->output_tokens);
-    moved = moved > 0 ? moved : 1;
+    const uint32_t prompt = request->prompt_tokens, canvas = request->canvas_tokens;
+    const bool has_lost = request->preemptions > 0 && window_passes(request) == 0;
+    const bool renews_prompt = has_lost || request->steps % state->prompt_interval_steps == 0;
+    const bool renews_output = has_lost || request->steps % state->output_interval_steps == 0;
+    const uint32_t moved = (uint32_t)(state->transfer_ratio * request->output_tokens);
+    const uint32_t chosen = (renews_prompt ? prompt : 0) + moved;
+    const bool runs_output =
+        renews_output || (state->transfer_ratio > 0 && (renews_prompt || moved > 0));
     (void)memory;
     *rows = (struct row_sets){.kind = ROW_FEATURES,
                               .chooser = CHOSEN_BY_CHANGE,
-                              .run = {renews_prompt ? 0 : prompt, canvas},
+                              .run = {renews_prompt ? 0 : prompt, runs_output ? canvas : prompt},
                               .head = {0, canvas},
                               .keep = {{0, canvas}},
-                              .n_chosen = renews_output ? 0 : (renews_prompt ? prompt : 0) + moved,
+                              .n_chosen = runs_output && !renews_output ? chosen : 0,
                               .held = canvas};
     if (renews_prompt || renews_output) {
         return 1;
