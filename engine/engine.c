@@ -190,6 +190,17 @@ struct engine_memory engine_memory(const struct engine *engine) {
     return memory;
 }
 
+static uint32_t n_devices(const struct engine *engine) {
+    return engine->ranks != NULL ? model_ranks(engine->system->model) : 1;
+}
+
+void engine_facts(const struct engine *engine, uint32_t most, const struct device_facts **out,
+                  uint32_t *n) {
+    for (*n = 0; *n < n_devices(engine) && *n < most; ++*n) {
+        out[*n] = *n == 0 ? &engine->device.facts : &ranks_device(engine->ranks, *n)->facts;
+    }
+}
+
 static double energy_j(const struct engine_device *device) {
     struct device_vitals vitals = {0};
     device->table->vitals(device->device, &vitals);
@@ -198,7 +209,7 @@ static double energy_j(const struct engine_device *device) {
 
 double engine_energy_j(const struct engine *engine) {
     double sum_j = energy_j(&engine->device);
-    const uint32_t n_ranks = engine->ranks != NULL ? model_ranks(engine->system->model) : 1;
+    const uint32_t n_ranks = n_devices(engine);
     for (uint32_t rank = 1; rank < n_ranks && sum_j > 0; rank++) {
         const double one_j = energy_j(ranks_device(engine->ranks, rank));
         sum_j = one_j > 0 ? sum_j + one_j : 0;

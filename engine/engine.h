@@ -47,6 +47,10 @@ struct engine_memory {
 };
 struct engine_memory engine_memory(const struct engine *engine);
 
+/* What its devices are, at most `most`: of several ranks each one's. */
+void engine_facts(const struct engine *engine, uint32_t most, const struct device_facts **out,
+                  uint32_t *n);
+
 /* What its cards have drawn since their driver was loaded, by their own counter, which moves about
  * every tenth of a second; 0 where one of them has none. */
 double engine_energy_j(const struct engine *engine);

@@ -40,6 +40,7 @@ struct live {
     void *output_state;
     void (*show)(void *state, uint64_t id, const int32_t *tokens, uint32_t n);
     void *show_state;
+    struct neighbours *neighbours; /* may be NULL */
     struct end_tokens ends;
     uint32_t *answer_tokens; /* [n_slots]: up to the end that was found; 0: none was */
     struct err output_err;   /* of an output that could not be handed out, told at the next wait */
@@ -205,6 +206,15 @@ static int show_canvases(struct live *live, struct err *err) {
     return status;
 }
 
+/* Of steps of one shape, all together device_ns long. */
+static void note_step(struct live *live, const struct step_shape *shape, uint32_t n,
+                      double device_ns) {
+    ASSERT(n > 0);
+    for (uint32_t i = 0; live->neighbours != NULL && i < n; i++) {
+        neighbours_step(live->neighbours, shape->sym, SYM_COUNT, device_ns / n);
+    }
+}
+
 /* A step is done: the batch is over, or its next step starts. */
 static int pass_border(struct live *live, struct err *err) {
     struct flight *flight = &live->flight;
@@ -217,6 +227,7 @@ static int pass_border(struct live *live, struct err *err) {
     status = status == 0 ? show_canvases(live, err) : status;
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
+    note_step(live, submission->step.shape, at_once ? submission->repeat : 1, device_ns);
     flight->end_ns = now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
@@ -266,6 +277,9 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         live->skipped_ns += until_ns - now;
     } else if (until_ns > now) {
         out->time_ns = sleep_until(live, until_ns);
+        if (live->neighbours != NULL) {
+            neighbours_idle(live->neighbours, out->time_ns - now);
+        }
     }
     return 0;
 }
@@ -322,6 +336,7 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
             status = outcome_wait(&live->outcome, commits != NULL, &device_ns, err);
         }
         out->device_ns += device_ns;
+        note_step(live, planned->shape, 1, device_ns);
     }
     out->wall_ns = (double)(monotonic_ns() - start_ns);
     return status;
@@ -371,6 +386,10 @@ int64_t live_pool_bytes(const struct live *live) {
 
 void live_set_stop(struct live *live, const volatile sig_atomic_t *stop) {
     live->stop = stop;
+}
+
+void live_set_neighbours(struct live *live, struct neighbours *neighbours) {
+    live->neighbours = neighbours;
 }
 
 void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, uint64_t id),

@@ -8,6 +8,7 @@
 
 #include <signal.h>
 
+#include "engine/device/neighbours.h"
 #include "engine/engine.h"
 #include "engine/session/end_tokens.h"
 #include "engine/session/outcome.h"
@@ -79,6 +80,9 @@ int live_experts(struct live *live, const struct planned_step *planned, const ui
 /* Most bytes used so far, as metered: of the workspace, and of cached rows. */
 int64_t live_activation_peak_bytes(const struct live *live);
 int64_t live_pool_peak_bytes(const struct live *live);
+
+/* Tell of every step, and of times in which nothing ran; NULL: no more. */
+void live_set_neighbours(struct live *live, struct neighbours *neighbours);
 
 /* Bytes of cached rows that requests hold now. */
 int64_t live_pool_bytes(const struct live *live);

@@ -34,6 +34,7 @@ struct device_facts {
     int64_t memory_bytes, free_bytes, l2_bytes;
     int32_t n_sms;
     int32_t capability; /* 10 major + minor; 0: not a CUDA GPU */
+    char bus[32];       /* its PCI bus id, by which its driver knows it; "": none */
 };
 
 /* What the device is doing just now, as far as it says; 0 when it does not. */

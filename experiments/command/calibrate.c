@@ -8,6 +8,7 @@
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/describe.h"
+#include "engine/device/neighbours.h"
 #include "engine/device/surroundings.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/progress.h"
@@ -45,6 +46,10 @@ static const struct option own_options[] = {
      false},
     {"quick", NULL, "few points, short measurements", false},
     {"replace", NULL, "measure anew what FILE holds already", false},
+    {"shared", NULL,
+     "keep it in FILE even if others computed on the device meanwhile, it was slowed or this "
+     "program stopped; else it is set aside in FILE.shared",
+     false},
     {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
     {"device", "N", "which of the machine's GPUs, counted from 0 (default: 0)", false},
     {"describe", NULL,
@@ -464,8 +469,21 @@ static int measure(const struct options *options, struct asked_calibration *aske
                                                 .progress_state = &progress,
                                                 .note = show_note,
                                                 .note_state = &progress};
+    static struct neighbours neighbours;
+    const struct neighbours_request watched = {
+        .facts = {&asked->device.facts}, .n_devices = 1, .nvml = NVML_LIBRARY, .root = ""};
+    neighbours_begin(&neighbours, &watched);
+    const int64_t begin_ns = monotonic_ns();
     int status = calibrate(&request, &report, err);
+    if (asked->device.facts.capability == 0) { /* it computes all the time */
+        const int64_t all = 0;
+        neighbours_step(&neighbours, &all, 1, (double)(monotonic_ns() - begin_ns));
+    }
+    neighbours_end(&neighbours);
     double wall_s = progress_end(&progress);
+    if (status == 0 && !options_has(options, "shared")) {
+        status = neighbours_set_aside(&neighbours, asked->path, err);
+    }
     if (status != 0) {
         return status;
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "analysis/summary_output.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
@@ -128,6 +129,7 @@ static int print_json(const struct composition *c, const struct wanted *wanted, 
     if (accuracy != NULL) {
         const char *device = c->live != NULL ? c->device : c->facts.device;
         json_object_set_new(accuracy, "measured_on", json_string(device));
+        json_object_set_new(accuracy, "beware", caution_json(&c->around));
         json_object_set_new(object, "accuracy", accuracy);
     }
     return cmd_print_json(object, err);
@@ -137,6 +139,7 @@ static void print_device(const struct composition *c, const struct wanted *wante
     if (c->live != NULL) {
         printf("%-13severy submission carried out: %s%s, weights %s\n", "device",
                c->emulates ? "emulated on " : "", c->device, wanted->backend.weights);
+        caution_print(&c->around, NULL, stdout);
     }
 }
 

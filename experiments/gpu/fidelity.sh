@@ -2,6 +2,7 @@
 # How right the simulator is on this GPU: a saturating burst under three systems, simulated with a
 # measured profile, replayed on the GPU step by step, and run freely on it.
 # Usage: fidelity.sh BUILD OUT PROFILE [GPU [SYSTEM...]]
+# A live run beside others, on a slowed card or of a program that was stopped is left out and fails; SHARED=1 takes it.
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so; PROFILE as `unmask calibrate` wrote it.
 set -u
 build=$1 out=$2 profile=$3 gpu=${4:-h200}
@@ -28,10 +29,15 @@ one() {
     "$unmask" run "${common[@]}" "${cuda[@]}" --db "$db" --levels steps --json >"$out/$1-live.json" || failed=1
     "$unmask" replay --db "$db" --run 2 >"$out/$1-record.txt" || failed=1
     rm -f "$db"
-    python3 - "$out" "$1" <<'PYTHON'
-import json, sys
+    python3 - "$out" "$1" <<'PYTHON' || failed=1
+import json, os, sys
 out, name = sys.argv[1:]
 sim, live = (json.load(open(f"{out}/{name}-{kind}.json")) for kind in ("sim", "live"))
+spoils = [w["text"] for w in live["warnings"] if w["code"] in ("device-shared", "device-slowed", "process-stopped")]
+for text in spoils:
+    print(f"{name:>12} {text}")
+if spoils and os.environ.get("SHARED") != "1":
+    sys.exit(f"{name:>12} is left out: SHARED=1 takes such runs")
 def line(what, a, b):
     error = f"{100 * (a / b - 1):+7.2f} %" if b else "none" if a == b else "all of it"
     print(f"{name:>12} {what:<22} simulated {a:12.6g} live {b:12.6g} error {error}")

@@ -10,6 +10,7 @@
 #include "experiments/cli/cautions.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/meter.h"
+#include "sim/base/mem.h"
 #include "sim/model/ranks.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"
@@ -196,6 +197,25 @@ static void note_incomplete(struct composition *c, int status, const struct err 
     c->facts.incomplete = c->incomplete[0] != '\0' ? c->incomplete : NULL;
 }
 
+/* Whether others computed on the engine's devices while it ran. */
+static struct neighbours *begin_neighbours(struct composition *c) {
+    struct neighbours *neighbours = mem_zeroed(1, sizeof *neighbours);
+    struct neighbours_request request = {.nvml = NVML_LIBRARY, .root = ""};
+    engine_facts(c->engine, NEIGHBOURS_CARDS, request.facts, &request.n_devices);
+    neighbours_begin(neighbours, &request);
+    live_set_neighbours(c->live, neighbours);
+    return neighbours;
+}
+
+static void end_neighbours(struct composition *c, struct neighbours *neighbours) {
+    if (neighbours != NULL) {
+        live_set_neighbours(c->live, NULL);
+        neighbours_end(neighbours);
+        neighbours_warn(neighbours, compose_is_live(c) ? &c->facts.warnings : &c->around);
+        free(neighbours);
+    }
+}
+
 int compose_run(struct composition *c, const struct run_watch *watch, struct err *err) {
     const struct system *system = c->system;
     uint32_t n_replicas = system->settings.replicas;
@@ -231,7 +251,9 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     struct meter meter;
     meter_init(&meter, &request);
     const double start_j = c->meters_energy ? engine_energy_j(c->engine) : 0;
+    struct neighbours *neighbours = c->live != NULL ? begin_neighbours(c) : NULL;
     int status = run_loop(c, &meter, source, watch, err);
+    end_neighbours(c, neighbours);
     if (start_j > 0) {
         c->facts.energy.measured_j = engine_energy_j(c->engine) - start_j;
     }

@@ -313,6 +313,10 @@ static int cuda_facts(struct device *device, struct device_facts *out) {
         out->l2_bytes = properties.l2CacheSize;
         out->n_sms = properties.multiProcessorCount;
         out->capability = 10 * properties.major + properties.minor;
+        if (cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, device->index) != cudaSuccess) {
+            cudaGetLastError();
+            out->bus[0] = '\0';
+        }
     }
     return status;
 }

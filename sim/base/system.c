@@ -327,6 +327,24 @@ double system_log_gamma(double x) {
     return lgamma_r(x, &sign);
 }
 
+int64_t system_slept_ns(void) {
+#ifdef __APPLE__
+    return 0;
+#else
+    struct timespec with, without;
+    if (clock_gettime(CLOCK_BOOTTIME, &with) != 0 ||
+        clock_gettime(CLOCK_MONOTONIC, &without) != 0) {
+        return 0;
+    }
+    return (int64_t)(with.tv_sec - without.tv_sec) * 1000000000 + with.tv_nsec - without.tv_nsec;
+#endif
+}
+
+unsigned system_cores(void) {
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (unsigned)n : 1;
+}
+
 void system_nap(int64_t ns) {
     const struct timespec nap = {.tv_sec = (time_t)(ns / 1000000000),
                                  .tv_nsec = (long)(ns % 1000000000)};

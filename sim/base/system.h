@@ -54,6 +54,12 @@ void system_end_with_parent(int signal);
 /* What is freed is kept for what is allocated next, instead of being given back page by page. */
 void system_keep_memory(void);
 
+/* How long the machine has slept since it started, but for a constant: 0 where it is not known. */
+int64_t system_slept_ns(void);
+
+/* Cores that may run the program, at least one. */
+unsigned system_cores(void);
+
 /* Sleeps, by the clock that never goes back; a signal may end it early. */
 void system_nap(int64_t ns);
 

@@ -19,6 +19,9 @@ enum warning_code {
     WARNING_PRICES_EXTRAPOLATED,  /* a share of the time lies outside what was measured */
     WARNING_PRICES_OTHER_BUILD,   /* the device's kernels are not those that were measured */
     WARNING_PRICES_DIFFER,        /* what is compared is priced by several sources */
+    WARNING_DEVICE_SHARED,        /* others computed where a live run did: they are in its times */
+    WARNING_DEVICE_SLOWED,        /* by heat or its power supply, or its clock fell */
+    WARNING_PROCESS_STOPPED,      /* and continued, or the machine slept */
     WARNING_MEMORY_AS_FREE,       /* a live run takes less memory than its system says */
     WARNING_PROFILE_OF_OTHER,     /* the profile that was named is of another model's calibration */
     WARNING_EXPERTS_BY_CHANCE,    /* a mixture is priced for as many experts as chance hits */

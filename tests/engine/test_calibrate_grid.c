@@ -495,7 +495,7 @@ TEST(a_system_that_serves_the_model_is_found) {
     for (size_t i = 0; i < 2; i++) {
         char *text =
             PRINTS("calibrate", "--backend", "cpu", "--model", models[i][0], "--quick", "--minutes",
-                   "0.001", "--max-tokens", "64", "--out", scratch_path(models[i][0]));
+                   "0.001", "--max-tokens", "64", "--shared", "--out", scratch_path(models[i][0]));
         ck_assert_msg(strstr(text, models[i][1]) != NULL, "%s", text);
         free(text);
     }

@@ -1,6 +1,10 @@
 /* The command line with a device behind it: run, replay and generate on the CPU. */
 #include <jansson.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "sim/base/system.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 
@@ -146,6 +150,33 @@ TEST(every_command_takes_steps_of_scattered_positions) {
         free(played);
         free(live);
     }
+}
+
+/* Continues whatever the test runs, every millisecond for some seconds. */
+static pid_t continue_all(void) {
+    const pid_t program = fork();
+    ck_assert_int_ge(program, 0);
+    for (int i = 0; program == 0 && i < 5000; i++) {
+        system_nap(1000000);
+        kill(0, SIGCONT);
+    }
+    if (program == 0) {
+        _exit(0);
+    }
+    return program;
+}
+
+TEST(a_run_that_was_stopped_says_so_in_its_record) {
+    const char *db = scratch_path("stopped.db");
+    const pid_t program = continue_all();
+    char *live = PRINTS("run", SMALL, TRAFFIC, LIVE, "--db", db, "--levels", "steps", "--json");
+    kill(program, SIGKILL);
+    ck_assert_int_eq(waitpid(program, NULL, 0), program);
+    char *played = PRINTS("replay", "--db", db, "--run", "1", "--json");
+    ck_assert_msg(strstr(live, "\"process-stopped\"") != NULL, "%s", live);
+    ck_assert_ptr_nonnull(strstr(played, "\"process-stopped\""));
+    free(live);
+    free(played);
 }
 
 TEST(a_simulated_schedule_is_carried_out_on_the_device) {
@@ -560,7 +591,7 @@ TEST(what_is_calibrated_here_predicts_what_is_served_here) {
         "memory_utilization=0.04", "--set", "max_batched_tokens=128", "--requests", "4", "--rate", \
         "100", "--input-tokens", "16", "--output-tokens", "32", "--json"
     free(PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--minutes",
-                "0.001", "--max-tokens", "128", "--out", profile));
+                "0.001", "--max-tokens", "128", "--shared", "--out", profile));
     json_t *predicted =
         json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "storage.weights=f32"));
     json_t *measured = json_parsed(PRINTS("run", CIRCLE, LIVE, "--db", db, "--levels", "steps"));
@@ -591,9 +622,9 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
         "tensor_parallel=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
         "--set", "max_batched_tokens=128", "--requests", "4", "--rate", "100", "--input-tokens",   \
         "16", "--output-tokens", "32", "--json"
-    char *told =
-        PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--minutes",
-               "0.001", "--max-tokens", "128", "--tensor-parallel", "2", "--out", profile);
+    char *told = PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick",
+                        "--minutes", "0.001", "--max-tokens", "128", "--tensor-parallel", "2",
+                        "--shared", "--out", profile);
     ck_assert_ptr_nonnull(strstr(told, "ranks        2 hold the model together"));
     free(told);
     FILE *opened = fopen(profile, "r");

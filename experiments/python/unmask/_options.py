@@ -266,6 +266,7 @@ _G42 = (
     ("clocks", None, "let the card rest between measurements and hold steps, for its clock and power (where it counts its energy)"),
     ("quick", None, "few points, short measurements"),
     ("replace", None, "measure anew what FILE holds already"),
+    ("shared", None, "keep it in FILE even if others computed on the device meanwhile, it was slowed or this program stopped; else it is set aside in FILE.shared"),
     ("library", "PATH", "of the CUDA back end, libunmask_cuda.so"),
     ("device", "N", "which of the machine's GPUs, counted from 0 (default: 0)"),
     ("describe", None, "instead: write what the device is as the file of a GPU, for cards that list gpus has not"),
