@@ -313,6 +313,9 @@ _G46 = (
 _G47 = (
     ("file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini"),
 )
+_G48 = (
+    ("run", "N", "this run alone (default: all of the database)"),
+)
 
 OPTIONS = {
     "run": _G0 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G9 + _G10 + _G11,
@@ -344,4 +347,5 @@ OPTIONS = {
     "fit": _G46 + _G10,
     "sensitivity": _G47 + _G13 + _G10 + _G14,
     "merge": _G10,
+    "cite": _G48 + _G10,
 }
