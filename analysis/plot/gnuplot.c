@@ -165,29 +165,30 @@ bool gnuplot_has(enum gnuplot_format format) {
 }
 
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
-                        int height) {
+                        int height, const char *font) {
     const char *terminal = terminal_of(format);
+    font = font != NULL ? font : "sans-serif";
     fputs("reset\nset encoding utf8\n", script);
     switch (format) {
     case GNUPLOT_SVG:
         fprintf(script,
                 "set terminal %s noenhanced background '#ffffff' size %d,%d "
-                "font 'sans-serif,12'\n",
-                terminal, width, height);
+                "font '%s,12'\n",
+                terminal, width, height, font);
         break;
     case GNUPLOT_PNG:
         fprintf(script,
                 "set terminal %s noenhanced background '#ffffff' size %d,%d "
-                "font 'sans-serif,10' fontscale 2 linewidth 2%s\n",
-                terminal, 2 * width, 2 * height,
+                "font '%s,10' fontscale 2 linewidth 2%s\n",
+                terminal, 2 * width, 2 * height, font,
                 strcmp(terminal, "png") == 0 ? "" : " pointscale 2");
         break;
     case GNUPLOT_PDF:
         /* The SVG's sizes, in pixels, are points at 96 to an inch; without a word it is half. */
         fprintf(script,
-                "set terminal %s noenhanced size %.4fin,%.4fin font 'sans-serif,12' "
+                "set terminal %s noenhanced size %.4fin,%.4fin font '%s,12' "
                 "fontscale 0.75\n",
-                terminal, width / 96.0, height / 96.0);
+                terminal, width / 96.0, height / 96.0, font);
         break;
     }
     fputs("set output ", script);

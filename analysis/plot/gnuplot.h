@@ -20,7 +20,7 @@ bool gnuplot_has(enum gnuplot_format format);
 /* The terminal and its output file. Width and height are pixels of an SVG; a PNG has twice as
  * many, a PDF an inch for every 96. */
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
-                        int height);
+                        int height, const char *font);
 
 /* How long one gnuplot may take, in seconds; default: 120. */
 extern int gnuplot_most_s;

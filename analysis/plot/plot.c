@@ -14,6 +14,7 @@ enum {
     MAX_NAMES = 32, /* different series names in one figure */
     /* Strips and margins in pixels of the SVG. */
     TITLE_PX = 36,
+    EDGE_PX = 6, /* above the legend, where there is no title */
     LEGEND_ROW_PX = 24,
     LEFT_PX = 76,
     RIGHT_PX = 22,
@@ -33,6 +34,7 @@ struct layout {
     const char *names[MAX_NAMES]; /* different series names in order of appearance */
     enum panel_kind kinds[MAX_NAMES];
     size_t n_names;
+    size_t inks[MAX_NAMES]; /* of a name: its colour, shape and dashes */
     bool has_paper;
     bool turns_values;               /* numbers over bars stand upright, where they would touch */
     int width, height;               /* of the whole figure */
@@ -281,6 +283,34 @@ static int collect_names(struct layout *layout, struct err *err) {
     return 0;
 }
 
+/* Of "NAME: what no scheduler beats" the name's place; n_names: it is of no other series. */
+static size_t base_of(const struct layout *layout, const char *name) {
+    const char *colon = strstr(name, ": ");
+    for (size_t i = 0; colon != NULL && i < layout->n_names; i++) {
+        if (strlen(layout->names[i]) == (size_t)(colon - name) &&
+            strncmp(layout->names[i], name, (size_t)(colon - name)) == 0) {
+            return i;
+        }
+    }
+    return layout->n_names;
+}
+
+/* Each name its own, but for what is said of another one: that has its colour. */
+static void choose_inks(struct layout *layout) {
+    size_t n = 0;
+    for (size_t i = 0; i < layout->n_names; i++) {
+        if (base_of(layout, layout->names[i]) == layout->n_names) {
+            layout->inks[i] = n++;
+        }
+    }
+    for (size_t i = 0; i < layout->n_names; i++) {
+        const size_t base = base_of(layout, layout->names[i]);
+        if (base < layout->n_names) {
+            layout->inks[i] = layout->inks[base];
+        }
+    }
+}
+
 static int longest(const char *const *texts, size_t n) {
     size_t length = 0;
     for (size_t i = 0; i < n; i++) {
@@ -314,9 +344,13 @@ static int bottom_px(const struct layout *layout, int row) {
     return TICS_PX + slant + label;
 }
 
+static int title_px(const struct layout *layout) {
+    return layout->figure->title[0] != '\0' ? TITLE_PX : EDGE_PX;
+}
+
 /* The top of a row of panels; of the row after the last: the bottom of all panels. */
 static int row_top_px(const struct layout *layout, int row) {
-    int top = TITLE_PX + layout->legend_rows * LEGEND_ROW_PX;
+    int top = title_px(layout) + layout->legend_rows * LEGEND_ROW_PX;
     for (int above = 0; above < row; above++) {
         top += TOP_PX + layout->panel_height + bottom_px(layout, above);
     }
@@ -329,6 +363,7 @@ static int lay_out(const struct figure *figure, struct layout *layout, struct er
     if (failed != 0) {
         return failed;
     }
+    choose_inks(layout);
     ASSERT(figure->n_panels > 0);
     int columns = (int)(figure->n_columns == 0 ? figure->n_panels : figure->n_columns);
     layout->columns = columns;
@@ -458,13 +493,14 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
         }
         fprintf(out, "%s$p%zus%zu using %s ", separator, p, s,
                 panel->kind == PANEL_XY ? "1:2" : "1:2:6");
-        write_style(out, panel->kind, series->style, name_index(layout, series->name));
+        write_style(out, panel->kind, series->style,
+                    layout->inks[name_index(layout, series->name)]);
         fputs(" notitle", out);
         separator = ", ";
     }
     for (size_t s = 0; s < panel->n_series; s++) {
         const struct plot_series *series = &panel->series[s];
-        size_t name = name_index(layout, series->name);
+        size_t name = layout->inks[name_index(layout, series->name)];
         const char *colour = panel->kind == PANEL_XY ? colours[name % N_COLOURS] : "#000000";
         bool bars = false, printed = false;
         for (size_t i = 0; i < series->n; i++) {
@@ -568,12 +604,12 @@ static void write_frame(FILE *out, const struct layout *layout) {
     fputs("set label ", out);
     gnuplot_quote(out, layout->figure->title);
     fprintf(out, " at screen 0.5, screen %.6f center font ',14'\n",
-            1 - 0.55 * TITLE_PX / layout->height);
+            1 - 0.55 * title_px(layout) / layout->height);
     write_note(out, layout);
     fprintf(out,
             "set key center center at screen 0.5, screen %.6f horizontal maxcols %d maxrows %d "
             "samplen 2 spacing 1.2 Left reverse\n",
-            1 - (TITLE_PX + 0.5 * layout->legend_rows * LEGEND_ROW_PX) / layout->height,
+            1 - (title_px(layout) + 0.5 * layout->legend_rows * LEGEND_ROW_PX) / layout->height,
             layout->legend_columns > 0 ? layout->legend_columns : 1,
             layout->legend_rows > 0 ? layout->legend_rows : 1);
     fputs("plot -1 notitle", out);
@@ -589,7 +625,7 @@ static void write_frame(FILE *out, const struct layout *layout) {
         }
         style = style == STYLE_STEPS ? STYLE_LINE : style;
         fputs(", NaN ", out);
-        write_style(out, layout->kinds[i], style, i);
+        write_style(out, layout->kinds[i], style, layout->inks[i]);
         fputs(" title ", out);
         gnuplot_quote(out, layout->names[i]);
     }
@@ -609,7 +645,7 @@ enum { N_FORMATS = sizeof flags / sizeof flags[0] };
 
 static void write_script(FILE *out, const struct layout *layout, const char *path,
                          enum gnuplot_format format) {
-    gnuplot_set_output(out, path, format, layout->width, layout->height);
+    gnuplot_set_output(out, path, format, layout->width, layout->height, layout->figure->font);
     fputs("set multiplot\n", out);
     write_frame(out, layout);
     for (size_t p = 0; p < layout->figure->n_panels; p++) {

@@ -60,6 +60,7 @@ struct figure {
     size_t n_columns; /* panels side by side; 0: all */
     /* A panel's whole width and the height of its plotted area, pixels of the SVG; 0: 460, 240. */
     int panel_width, panel_height;
+    const char *font; /* NULL: sans-serif */
 };
 
 enum {

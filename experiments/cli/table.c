@@ -332,6 +332,10 @@ int table_use_format(enum table_format format, struct err *err) {
     return 0;
 }
 
+bool table_is_text(void) {
+    return used == TABLE_TEXT;
+}
+
 bool table_flush(void) {
     return tables == NULL || (fflush(tables) == 0 && !ferror(tables));
 }

@@ -32,6 +32,14 @@ static const struct option own_options[] = {
     {"seeds", "N", "of runs: N seeds, of which a query takes means and intervals (default: 1)",
      false},
     {"j", "N", "threads (default: 2)", false},
+    {"width", "INCHES",
+     "of each figure as it is printed, where its text has 9 points (default: by its panels) [--out "
+     "!= none]",
+     false},
+    {"font", "NAME", "default: sans-serif [--out != none]", false},
+    {"format", "FORMAT",
+     "tables as text, markdown, latex or csv; but for text they alone are on standard output",
+     false},
     {"verbose", NULL, "every warning in a sentence, not all of them in one line", false},
     {NULL, NULL, NULL, false},
 };
@@ -126,7 +134,8 @@ static void tick(void *state) {
 
 /* What all figures of one command share. */
 struct making {
-    const char *out; /* NULL: nothing is drawn */
+    const char *inches, *font; /* NULL: as the figures have them */
+    const char *out;           /* NULL: nothing is drawn */
     struct study_changes changes;
     const char *sets[OPTIONS_MOST_GIVEN];
     unsigned n_threads;
@@ -178,6 +187,30 @@ static int draw(const struct making *making, const struct study *study, struct t
     return status;
 }
 
+/* As --format says: ours for each number that was printed. */
+static void print_printed(const struct finding_of_study *found) {
+    struct table *table =
+        table_open("source|row|quantity|unit|printed|ours|ours / printed|role|cause");
+    if (table_is_text()) {
+        paper_print(found->rows, found->n, PAPER_TEXT, stdout);
+    }
+    for (size_t i = 0; i < found->n; i++) {
+        const struct paper_result *result = &found->rows[i];
+        const struct paper_row *row = result->row;
+        char label[512], ratio[64];
+        table_add(table, "s s s s", row->source, paper_label(result, label, sizeof label),
+                  row->quantity, row->unit);
+        table_three(table, row->value);
+        table_three(table, result->ours);
+        table_add(table, "s s s", paper_ratio_text(result, ratio, sizeof ratio),
+                  paper_role_name(result->role), row->cause);
+    }
+    if (!table_is_text()) {
+        table_print(table, stdout);
+    }
+    table_close(table);
+}
+
 /* Prints a figure's rows: next to the paper's, where there is one. */
 static int show_rows(struct making *making, const struct study *study,
                      const struct finding_of_study *found, struct err *err) {
@@ -186,7 +219,7 @@ static int show_rows(struct making *making, const struct study *study,
         return err_status(err);
     }
     if (!making->scores_only && found->n > 0) {
-        paper_print(found->rows, found->n, PAPER_TEXT, stdout);
+        print_printed(found);
     } else if (!making->scores_only && file != NULL) {
         printf("the paper prints no number of this figure\n");
     }
@@ -339,6 +372,8 @@ static int help(const struct making *making, const char *path, const struct stud
 static int make_figure(const char *path, struct making *making, struct err *err) {
     struct study study;
     int status = study_open(path, &making->changes, &study, err);
+    study.inches = making->inches;
+    study.font = making->font;
     say_changes(&making->changes, &study);
     if (status == 0 && (!making->scores_only || study_text(&study, "paper", NULL) != NULL)) {
         status = ranks_is_helper() ? help(making, path, &study, err)
@@ -426,6 +461,8 @@ static int make_all(const struct paths *paths, bool all, struct making *making, 
 static int read_making(const struct options *options, struct making *making, struct err *err) {
     uint64_t n_threads = 2;
     *making = (struct making){.out = options_text(options, "out"),
+                              .inches = options_text(options, "width"),
+                              .font = options_text(options, "font"),
                               .scores_only = options_has(options, "scores"),
                               .changes = {.gpu = options_text(options, "gpu"),
                                           .model = options_text(options, "model"),
@@ -433,7 +470,9 @@ static int read_making(const struct options *options, struct making *making, str
                                           .n_seeds = 1}};
     making->changes.sets = making->sets;
     making->changes.n_sets = options_values(options, "set", making->sets);
-    int status = options_whole(options, "j", 1, 256, &n_threads, err);
+    int status = study_check_looks(making->inches != NULL ? making->inches : "",
+                                   making->font != NULL ? making->font : "", err);
+    status = status != 0 ? status : options_whole(options, "j", 1, 256, &n_threads, err);
     making->n_threads = (unsigned)n_threads;
     return status != 0
                ? status

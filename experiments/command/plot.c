@@ -34,7 +34,19 @@ static const struct option look_options[] = {
      false},
     {"look", "WORD", "lines, points, steps or bars (default: lines; bars over words)", false},
     {"log", "AXES", "logarithmic axes: x, y or xy", false},
-    {"title", "TEXT", "default: the fields", false},
+    {"title", "TEXT", "default: the fields; \"\" for none", false},
+    {"x-label", "TEXT", "below the x axis (default: the field, with its unit) [--out != none]",
+     false},
+    {"y-label", "TEXT", "along the y axis (the same) [--out != none]", false},
+    {"name", "LINE=NAME",
+     "what the legend calls a line, or the line alone; those that are named come first, in this "
+     "order",
+     true},
+    {"width", "INCHES",
+     "of the whole figure as it is printed, where its text has 9 points (default: by its panels) "
+     "[--out != none]",
+     false},
+    {"font", "NAME", "default: sans-serif [--out != none]", false},
     {"out", "FILE", "the plot, as its ending says: .svg, .png, .pdf, .csv; without it a table",
      true},
     {NULL, NULL, NULL, false},
@@ -118,12 +130,19 @@ static int read_request(const struct options *options, struct plot_request *requ
     const char *log = NULL;
     *request = (struct plot_request){.n_files = options->n_words,
                                      .where = options_text(options, "where"),
-                                     .title = options_text(options, "title")};
+                                     .title = options_text(options, "title"),
+                                     .x_label = options_text(options, "x-label"),
+                                     .y_label = options_text(options, "y-label"),
+                                     .inches = options_text(options, "width"),
+                                     .font = options_text(options, "font")};
+    request->n_names = options_values(options, "name", request->names);
     memcpy(request->files, options->words, sizeof request->files);
     if (request->n_files == 0) {
         return err_usage(err, "plot needs a database, or a file of `sweep --json`");
     }
-    int status = read_kind(options, request, err);
+    int status = study_check_looks(request->inches != NULL ? request->inches : "",
+                                   request->font != NULL ? request->font : "", err);
+    status = status != 0 ? status : read_kind(options, request, err);
     status =
         status != 0 ? status : plot_list_read(options_text(options, "by"), "by", &request->by, err);
     status = status != 0

@@ -29,8 +29,8 @@ static const struct option own_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_replay[] = {own_options, backend_options, json_options,
-                                                         verbose_option, NULL};
+static const struct option *const options_of_replay[] = {
+    own_options, backend_options, json_options, format_option, verbose_option, NULL};
 
 /* The first key under which two summaries differ. */
 static const char *first_difference(const json_t *object, const json_t *before) {

@@ -35,7 +35,7 @@ static double number_of(const struct study *study, const char *key) {
 
 static int check_keys(const struct study *study, struct err *err) {
     static const char *const switches[] = {"log_x", "log_y", "values", "same_y"};
-    static const char *const numbers[] = {"y_line", "y_min", "y_max", "columns", "width"};
+    static const char *const numbers[] = {"y_line", "y_min", "y_max", "columns", "width", "inches"};
     char place[256];
     double number;
     const char *kind = study_text(study, "kind", place);
@@ -56,6 +56,17 @@ static int check_keys(const struct study *study, struct err *err) {
         if (text != NULL && !num_f64(text, &number)) {
             return err_usage(err, "%s: '%s' is not a number for %s", place, text, numbers[i]);
         }
+    }
+    return study_check_looks(text_of(study, "inches"), text_of(study, "font"), err);
+}
+
+int study_check_looks(const char *inches, const char *font, struct err *err) {
+    double width = 0;
+    if (inches[0] != '\0' && (!num_f64(inches, &width) || width < 1.5 || width > 40)) {
+        return err_usage(err, "the width of a figure is 1.5 to 40 inches, not '%s'", inches);
+    }
+    if (strpbrk(font, "',\"\\") != NULL || strlen(font) > 80) {
+        return err_usage(err, "'%s' is not the name of a font", font);
     }
     return 0;
 }
@@ -356,14 +367,21 @@ static void lay(const struct study *study, struct sheet *sheet) {
         share_range(panels, n);
     }
     /* Room for the title, or for the numbers over grouped bars. */
-    int width = (int)number_of(study, "width"), bars_width = 130 + 34 * (int)bars;
+    const size_t columns = (size_t)number_of(study, "columns");
+    double inches = number_of(study, "inches");
+    num_f64(study->inches != NULL ? study->inches : "", &inches);
+    int width = inches > 0 ? (int)(inches * 96) / (int)(columns > 0 ? columns : n)
+                           : (int)number_of(study, "width"),
+        bars_width = 130 + 34 * (int)bars;
     bool is_wide = panels[0].kind == PANEL_BARS && panels[0].values;
+    const char *font = study->font != NULL ? study->font : text_of(study, "font");
     snprintf(sheet->title, sizeof sheet->title, "%s%s", text_of(study, "title"), study->changed);
     sheet->figure = (struct figure){.title = sheet->title,
                                     .provenance = sheet->provenance,
                                     .panels = panels,
                                     .n_panels = n,
-                                    .n_columns = (size_t)number_of(study, "columns"),
+                                    .n_columns = columns,
+                                    .font = font[0] != '\0' ? font : NULL,
                                     .panel_width = width > 0                     ? width
                                                    : is_wide && bars_width > 640 ? bars_width
                                                    : is_wide || n == 1           ? 640

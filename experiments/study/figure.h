@@ -27,6 +27,8 @@ int study_ask(const struct study *study, struct tables *tables, struct err *err)
  * kind `table` STEM.csv alone. */
 int study_draw(const struct study *study, struct tables *tables, const char *stem, unsigned formats,
                struct err *err);
+/* Whether a width in inches ("": none is given) and a font ("") can be a figure's; ERR_USAGE. */
+int study_check_looks(const char *inches, const char *font, struct err *err);
 bool study_is_table(const struct study *study);
 
 /* Ours for every row of `printed`. Rows to which a constant of experiments/study/calibrated.ini was
@@ -41,8 +43,8 @@ extern const char *const study_printed_note;
 /* What the error bars of `drawn` are, where they are of several seeds; a line. */
 void study_print_spread(const struct study *study, struct tables *tables, FILE *out);
 
-/* A line for each code of warnings: how many of the runs in the table carry it; and how many have
- * no result. Nothing where `runs` is NULL. */
+/* How many of the runs in the table warn of what, and how many have no result
+ * (experiments/cli/cautions.h). Nothing where `runs` is NULL. */
 void study_print_warnings(struct tables *tables, const char *runs, FILE *out);
 
 #endif

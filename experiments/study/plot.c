@@ -745,12 +745,14 @@ static void put_labels(const struct plot_request *request, struct tables *tables
     } else {
         const char *x = request->kind == PLOT_OVER_TIME ? "time_s" : request->x.column[0];
         bool is_offered = strcmp(x, "rate") == 0 && plot_misses_rates(tables);
-        put(config, "x_label", axis_label(is_offered ? "offered_rate_req_s" : x, label));
+        put(config, "x_label",
+            request->x_label != NULL ? request->x_label
+                                     : axis_label(is_offered ? "offered_rate_req_s" : x, label));
         if (request->y.n == 1) {
             char of_y[2 * FIELD_CHARS];
             snprintf(of_y, sizeof of_y, "%s%s", is_against(request) ? "difference of " : "",
                      axis_label(request->y.column[0], label));
-            put(config, "y_label", of_y);
+            put(config, "y_label", request->y_label != NULL ? request->y_label : of_y);
         }
         used +=
             (size_t)snprintf(title + used, sizeof title - used, " over %s", field_title(x, label));
@@ -779,6 +781,23 @@ static void put_columns(struct tables *tables, struct config *config) {
     free(text);
 }
 
+static void put_query(const struct plot_request *request, struct tables *tables, bool bars,
+                      struct config *config) {
+    char *query = NULL;
+    size_t size;
+    FILE *out = mem_stream(&query, &size);
+    fputs("SELECT panel, ", out);
+    plot_write_names(out, request, tables, false);
+    fputs(" AS series, x, y, low, high, style FROM points ORDER BY min(place) OVER (PARTITION BY "
+          "panel), field, ",
+          out);
+    plot_write_names(out, request, tables, true);
+    fputs(bars ? ", place" : ", min(place) OVER (PARTITION BY panel, points.series), x, y", out);
+    mem_stream_close(out);
+    put(config, "query", query);
+    free(query);
+}
+
 static void put_figure(const struct plot_request *request, struct tables *tables,
                        struct config *config) {
     bool bars =
@@ -791,11 +810,13 @@ static void put_figure(const struct plot_request *request, struct tables *tables
     put_labels(request, tables, config);
     put_columns(tables, config);
     put_note(request, tables, config);
-    put(config, "query",
-        bars ? "SELECT panel, series, x, y, low, high, style FROM points ORDER BY min(place) OVER "
-               "(PARTITION BY panel), field, place"
-             : "SELECT panel, series, x, y, low, high, style FROM points ORDER BY min(place) OVER "
-               "(PARTITION BY panel), field, min(place) OVER (PARTITION BY panel, series), x, y");
+    if (request->inches != NULL) {
+        put(config, "inches", request->inches);
+    }
+    if (request->font != NULL) {
+        put(config, "font", request->font);
+    }
+    put_query(request, tables, bars, config);
 }
 
 /* What is told of runs is told of each once, whose groups may be shown. */
@@ -815,6 +836,7 @@ int plot_ask(struct plot_request *request, struct tables *tables, struct study *
     status = status != 0 ? status : keep(tables, "points", write_points, request, err);
     status = status != 0 ? status : check_any(request, tables, err);
     status = status != 0 ? status : check_mixed(request, tables, err);
+    status = status != 0 ? status : plot_check_names(request, tables, err);
     if (status != 0) {
         return status;
     }

@@ -13,7 +13,7 @@
 #include "experiments/run/sweep/over.h"
 #include "experiments/study/study.h"
 
-enum { PLOT_MOST_FILES = 16, PLOT_MOST_FIELDS = 8 };
+enum { PLOT_MOST_FILES = 16, PLOT_MOST_FIELDS = 8, PLOT_MOST_NAMES = 64 };
 
 enum plot_kind {
     PLOT_FIELDS,    /* `y` of runs over `x` */
@@ -39,6 +39,10 @@ struct plot_request {
     const char *look;       /* lines, points, steps or bars; NULL: lines, and bars over words */
     const char *title;      /* NULL: made of the fields */
     bool log_x, log_y;
+    const char *x_label, *y_label;      /* NULL: the fields', with their units */
+    const char *inches, *font;          /* of the figure (figure.h); NULL: as usual */
+    const char *names[PLOT_MOST_NAMES]; /* [n_names] "LINE=NAME" or "LINE", in their order */
+    size_t n_names;
 };
 
 /* "a, b" as a list. */

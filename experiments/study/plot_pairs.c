@@ -34,6 +34,15 @@ static const char *against_column(const struct plot_request *request, char colum
     return field_column(request->against.key, column);
 }
 
+/* As a text in SQL. */
+static void write_text(FILE *out, const char *text, size_t length) {
+    fputc('\'', out);
+    for (size_t i = 0; i < length; i++) {
+        fprintf(out, "%s%c", text[i] == '\'' ? "'" : "", text[i]);
+    }
+    fputc('\'', out);
+}
+
 /* Equality of what tells runs apart, but for the key of --against. */
 static void write_equal(FILE *out, const struct plot_request *request,
                         const struct plot_list *list) {
@@ -53,12 +62,10 @@ static void write_pairs(FILE *out, const struct plot_request *request) {
         fprintf(out, ", s.\"%s\" - b.\"%s\" AS difference_%zu", request->y.column[i],
                 request->y.column[i], i);
     }
-    fprintf(out, " FROM shown AS s JOIN shown AS b ON b.\"%s\" || '' = '",
-            against_column(request, key));
-    for (const char *c = request->against.value; *c != '\0'; c++) {
-        fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, out);
-    }
-    fputs("' AND s.seed IS b.seed AND s.tenant IS b.tenant AND s.priority IS b.priority", out);
+    fprintf(out,
+            " FROM shown AS s JOIN shown AS b ON b.\"%s\" || '' = ", against_column(request, key));
+    write_text(out, request->against.value, strlen(request->against.value));
+    fputs(" AND s.seed IS b.seed AND s.tenant IS b.tenant AND s.priority IS b.priority", out);
     write_equal(out, request, &request->x);
     write_equal(out, request, &request->by);
     write_equal(out, request, &request->facets);
@@ -120,4 +127,67 @@ int plot_pair(struct plot_request *request, struct tables *tables, struct err *e
     }
     free(any);
     return status;
+}
+
+/* ---- what lines are called ---- */
+
+/* The line that LINE=NAME or LINE names: a line may have = in its own name, as cache.retention=0.5
+ * does, so that the longest that there is counts. Returns its length; 0: there is none. */
+static size_t line_named(const char *text, struct tables *tables) {
+    for (size_t length = strlen(text); length > 0; length--) {
+        char *query = NULL;
+        size_t size;
+        if (text[length] != '\0' && text[length] != '=') {
+            continue;
+        }
+        FILE *out = mem_stream(&query, &size);
+        fputs("SELECT 'yes' AS text FROM points WHERE series = ", out);
+        write_text(out, text, length);
+        fputs(" LIMIT 1", out);
+        mem_stream_close(out);
+        char *found = tables_text(tables, query);
+        const bool is_there = found[0] != '\0';
+        free(found);
+        free(query);
+        if (is_there) {
+            return length;
+        }
+    }
+    return 0;
+}
+
+int plot_check_names(const struct plot_request *request, struct tables *tables, struct err *err) {
+    for (size_t i = 0; i < request->n_names; i++) {
+        if (line_named(request->names[i], tables) == 0) {
+            char *all = tables_text(
+                tables,
+                "SELECT group_concat(series, '; ') AS text FROM (SELECT DISTINCT series FROM "
+                "points)");
+            err_usage(err, "--name: '%s' begins with no line's name; there is %.600s",
+                      request->names[i], all);
+            free(all);
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+void plot_write_names(FILE *out, const struct plot_request *request, struct tables *tables,
+                      bool is_order) {
+    fputs("CASE", out);
+    for (size_t i = 0; i < request->n_names; i++) {
+        const char *text = request->names[i];
+        const size_t length = line_named(text, tables);
+        const char *name = text[length] == '=' ? text + length + 1 : text;
+        fputs(" WHEN series = ", out);
+        write_text(out, text, length);
+        fputs(" THEN ", out);
+        if (is_order) {
+            fprintf(out, "%zu", i);
+        } else {
+            write_text(out, name, strlen(name));
+        }
+    }
+    fprintf(out, "%s ELSE %s END", request->n_names == 0 ? " WHEN 0 THEN 0" : "",
+            is_order ? "999" : "series");
 }

@@ -16,4 +16,10 @@ void plot_write_condition(FILE *out, const char *sql);
  * it, or no two can be compared. */
 int plot_pair(struct plot_request *request, struct tables *tables, struct err *err);
 
+/* Of the table `points`: that every --name begins with the name of a line, ERR_USAGE; and, in SQL,
+ * what a line is called, or where it stands among those that are named. */
+int plot_check_names(const struct plot_request *request, struct tables *tables, struct err *err);
+void plot_write_names(FILE *out, const struct plot_request *request, struct tables *tables,
+                      bool is_order);
+
 #endif

@@ -576,4 +576,25 @@ TEST(a_gnuplot_without_cairo_draws_what_it_can) {
     remove_files((const char *const[]){"gnuplot", "fig.svg", "fig.png", "fig.csv"}, 4);
 }
 
+/* A bound is dashed in the colour of what it bounds, and the next series has the next colour. */
+TEST(bounds_have_the_colour_of_their_series) {
+    static const struct plot_series of[] = {
+        {.name = "A: no scheduler beats", .points = other, .n = 3, .style = STYLE_DASHED},
+        {.name = "A", .points = ours, .n = 3},
+        {.name = "B: apart", .points = other, .n = 3},
+        {.name = "B", .points = ours, .n = 3}};
+    const struct panel bounded = {
+        .kind = PANEL_XY, .title = "", .x_label = "", .y_label = "", .series = of, .n_series = 4};
+    const struct figure drawn = {
+        .title = "", .provenance = "", .panels = &bounded, .n_panels = 1, .font = "Utopia"};
+    struct err err = {0};
+    make_folder();
+    ck_assert_int_eq(figure_write(&drawn, in_folder("fig"), FIGURE_SVG, &err), 0);
+    const char *svg = read_all(in_folder("fig.svg"));
+    ck_assert(strstr(svg, "Utopia") != NULL && strstr(svg, "sans-serif") == NULL);
+    ck_assert(strstr(svg, "114, 178") != NULL && strstr(svg, "213,  94") != NULL); /* two colours */
+    ck_assert_ptr_null(strstr(svg, "158, 115")); /* and no third */
+    remove_files((const char *const[]){"fig.svg"}, 1);
+}
+
 SUITE("plot")

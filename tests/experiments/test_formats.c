@@ -86,4 +86,20 @@ TEST(a_format_that_cannot_be_is_refused) {
     output_free(&same);
 }
 
+TEST(a_figure_prints_its_table_and_draws_in_the_width_that_was_asked_for) {
+    const char *folder = scratch_path("drawn");
+    struct output csv = CLI("figure", "dllm-serve-fig2", "--format", "csv", "--width", "5",
+                            "--font", "Utopia", "--out", folder);
+    ck_assert_int_eq(csv.status, 0);
+    LINES(csv.out, "source,row,quantity,unit,printed,ours,", "");
+    output_free(&csv);
+    char *svg = scratch_read(scratch_path("drawn/dllm-serve-fig2.svg"));
+    ASSERT_SAYS(svg, "width=\"480\"");
+    ASSERT_SAYS(svg, "Utopia");
+    free(svg);
+    REFUSES(2, "1.5 to 40 inches, not '99'", "figure", "dllm-serve-fig3", "--width", "99", "--out",
+            folder);
+    REFUSES(2, "--width does nothing here", "figure", "dllm-serve-fig3", "--width", "5");
+}
+
 SUITE("formats")

@@ -560,4 +560,41 @@ TEST(who_is_compared_with_must_be_there) {
     REFUSES(2, "is not KEY=VALUE", "sweep", file, "--against", "system=");
 }
 
+/* In inches as printed, with text of one size in every format; lines by their names and in order.
+ */
+TEST(a_figure_has_the_width_font_names_and_labels_that_were_asked_for) {
+    const char *json, *db = make_runs(&json), *svg = scratch_path("w.svg"),
+                      *pdf = scratch_path("w.pdf");
+    free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--width", "4",
+                "--font", "Utopia", "--title", "", "--x-label", "load it", "--y-label", "late s",
+                "--name", "sparse-dllm=Theirs's", "--name", "dllm-serve", "--out", svg, "--out",
+                pdf));
+    char *text = scratch_read(svg);
+    ASSERT_SAYS(text, "width=\"384\"");
+    ASSERT_SAYS(text, "Utopia");
+    ASSERT_SAYS(text, "load it");
+    ASSERT_SAYS(text, "late s");
+    const char *first = strstr(text, "Theirs&apos;s");
+    first = first != NULL ? first : strstr(text, "Theirs's");
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_nonnull(strstr(first, "dllm-serve"));
+    ck_assert_ptr_null(strstr(text, "sparse-dllm"));
+    free(text);
+    char bytes[65536]; /* 4 inches are 288 points */
+    FILE *file = fopen(pdf, "rb");
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    ck_assert_ptr_nonnull(memmem(bytes, n, "[ 0 0 288 ", 10));
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system",
+                                  "--name", "sparse-dllm", "--json"));
+    ck_assert_str_eq(word(rows, 0, "series"), "sparse-dllm");
+    json_decref(rows);
+    REFUSES(2, "begins with no line's name; there is dllm-serve; sparse-dllm", P99,
+            "system=dllm-serve", "--name", "x=y");
+    REFUSES(2, "1.5 to 40 inches, not '0.1'", P99, "system=dllm-serve", "--width", "0.1", "--out",
+            svg);
+    REFUSES(2, "is not the name of a font", P99, "system=dllm-serve", "--font", "a,3", "--out",
+            svg);
+}
+
 SUITE("plot command")

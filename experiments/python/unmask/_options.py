@@ -131,6 +131,8 @@ _G21 = (
     ("host", "NAME", "of runs: the host of every system (list hosts); default: each system's own"),
     ("seeds", "N", "of runs: N seeds, of which a query takes means and intervals (default: 1)"),
     ("j", "N", "threads (default: 2)"),
+    ("width", "INCHES", "of each figure as it is printed, where its text has 9 points (default: by its panels) [--out != none]"),
+    ("font", "NAME", "default: sans-serif [--out != none]"),
 )
 _G22 = (
     ("x", "FIELD", "along the x axis; words make bars"),
@@ -146,7 +148,12 @@ _G23 = (
     ("against", "KEY=VALUE", "y less that of the runs with this value and the same seed, such as scheduler=look-ahead"),
     ("look", "WORD", "lines, points, steps or bars (default: lines; bars over words)"),
     ("log", "AXES", "logarithmic axes: x, y or xy"),
-    ("title", "TEXT", "default: the fields"),
+    ("title", "TEXT", "default: the fields; \"\" for none"),
+    ("x-label", "TEXT", "below the x axis (default: the field, with its unit) [--out != none]"),
+    ("y-label", "TEXT", "along the y axis (the same) [--out != none]"),
+    ("name", "LINE=NAME", "what the legend calls a line, or the line alone; those that are named come first, in this order"),
+    ("width", "INCHES", "of the whole figure as it is printed, where its text has 9 points (default: by its panels) [--out != none]"),
+    ("font", "NAME", "default: sans-serif [--out != none]"),
     ("out", "FILE", "the plot, as its ending says: .svg, .png, .pdf, .csv; without it a table"),
 )
 _G24 = (
@@ -315,6 +322,9 @@ _G46 = (
 _G47 = (
     ("file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini"),
 )
+_G48 = (
+    ("run", "N", "this run alone (default: all of the database)"),
+)
 
 OPTIONS = {
     "run": _G0 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G9 + _G10 + _G11,
@@ -340,10 +350,11 @@ OPTIONS = {
     "list": _G10 + _G14,
     "calibrate": _G42 + _G10,
     "generate": _G0 + _G2 + _G3 + _G5 + _G43 + _G10 + _G11,
-    "replay": _G44 + _G3 + _G10 + _G11,
+    "replay": _G44 + _G3 + _G10 + _G14 + _G11,
     "server": _G45 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "check-plugin": (),
     "fit": _G46 + _G10,
     "sensitivity": _G47 + _G13 + _G10 + _G14,
     "merge": _G10,
+    "cite": _G48 + _G10,
 }

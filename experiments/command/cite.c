@@ -1,0 +1,287 @@
+/* unmask cite: what a text has to say about how recorded numbers were made. */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "analysis/store/store.h"
+#include "experiments/command/commands.h"
+#include "sim/base/num.h"
+
+static const struct option cite_options[] = {
+    {"run", "N", "this run alone (default: all of the database)", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_cite[] = {cite_options, json_options, NULL};
+
+/* How far simulated numbers were from measured ones, by whose prices they were: rows of
+ * docs/validation.md. */
+static const struct {
+    const char *kind, *throughput, *latency;
+} errors[] = {{"measured", "-1.5 to +1.2 %", "-3.0 to +2.2 %"},
+              {"transferred", "-6.1 to +5.2 %", "-14 to +16 %"},
+              {"imported", "-2.1 to -0.6 %", "-21 to -3.5 %"}};
+enum { N_ERRORS = sizeof errors / sizeof errors[0] };
+
+/* What the runs have in common is said once, what differs is a list. */
+enum fact {
+    FACT_BUILD,
+    FACT_SYSTEM,
+    FACT_MODEL,
+    FACT_WORKLOAD,
+    FACT_PRICES,
+    FACT_ERROR,
+    FACT_HOST,
+    FACT_DECISIONS,
+    FACT_COUNT
+};
+static const struct {
+    const char *name, *title;
+} fact_words[FACT_COUNT] = {
+    [FACT_BUILD] = {"programs", "Program"},       [FACT_SYSTEM] = {"systems", "Systems"},
+    [FACT_MODEL] = {"models", "Models and GPUs"}, [FACT_WORKLOAD] = {"workloads", "Workloads"},
+    [FACT_PRICES] = {"prices", "Times"},          [FACT_ERROR] = {"errors", "Errors"},
+    [FACT_HOST] = {"hosts", "Host times"},        [FACT_DECISIONS] = {"decisions", "Decisions"}};
+
+struct citing {
+    json_t *facts[FACT_COUNT];       /* {text: null}, as they first came */
+    json_t *identities;              /* the same */
+    size_t n_of[WARNING_CODE_COUNT]; /* runs that warn so */
+    size_t n;
+    uint64_t first_seed, last_seed;
+};
+
+static const char *word(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+static void add(struct citing *c, enum fact fact, const char *text) {
+    if (text[0] != '\0') {
+        json_object_set_new(c->facts[fact], text, json_null());
+    }
+}
+
+static void add_build(struct citing *c, const json_t *run) {
+    const json_t *build = json_object_get(json_object_get(run, "identity"), "build");
+    char text[256];
+    snprintf(text, sizeof text, "unmask %s (commit %.12s%s, sources %.12s)", word(build, "version"),
+             word(build, "commit"),
+             json_is_true(json_object_get(build, "dirty")) ? " with changes" : "",
+             word(build, "sources"));
+    add(c, FACT_BUILD, json_is_object(build) ? text : "");
+}
+
+static void add_system(struct citing *c, const json_t *run) {
+    static const char *const kinds[] = {"scheduler", "cache", "decoder", "router"};
+    char text[1024];
+    size_t used = (size_t)snprintf(text, sizeof text, "%s (", word(run, "system"));
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && used < sizeof text; i++) {
+        const json_t *policy = json_object_get(json_object_get(run, "policies"), kinds[i]);
+        const char *changed = word(policy, "changed");
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %.64s%s%.160s",
+                                 i > 0 ? ", " : "", kinds[i], word(policy, "name"),
+                                 changed[0] != '\0' ? " with " : "", changed);
+    }
+    snprintf(text + (used < sizeof text - 2 ? used : sizeof text - 2), 2, ")");
+    add(c, FACT_SYSTEM, text);
+}
+
+/* Of a live run the device's, else whose prices they are. */
+static void add_times(struct citing *c, const json_t *run) {
+    const json_t *prices = json_object_get(run, "prices");
+    const char *device = word(run, "device"), *of_all = word(run, "profile_kind");
+    char text[1024];
+    if (device[0] != '\0') {
+        snprintf(text, sizeof text, "measured on %.200s", device);
+        add(c, FACT_PRICES, text);
+        return;
+    }
+    snprintf(text, sizeof text, "profile %.160s, %s: %.600s", word(run, "profile"), of_all,
+             word(prices, "source"));
+    add(c, FACT_PRICES, text);
+    for (size_t i = 0; i < N_ERRORS; i++) {
+        if (strstr(of_all, errors[i].kind) != NULL) {
+            snprintf(text, sizeof text,
+                     "with %s prices simulated throughput was %s and mean latency %s off measured "
+                     "runs (docs/validation.md)",
+                     errors[i].kind, errors[i].throughput, errors[i].latency);
+            add(c, FACT_ERROR, text);
+        }
+    }
+    if (strcmp(of_all, "roofline") == 0) {
+        add(c, FACT_ERROR, "with prices of the data sheet alone no error is known");
+    }
+}
+
+static void add_rest(struct citing *c, const json_t *run) {
+    const json_t *host = json_object_get(run, "host"), *drawn = json_object_get(run, "decisions");
+    const char *error = word(drawn, "error");
+    char text[1024];
+    snprintf(text, sizeof text, "%s on %s", word(run, "model"), word(run, "gpu"));
+    add(c, FACT_MODEL, text);
+    const char *trace = word(run, "trace"), *at = strstr(trace, " at ");
+    const json_t *asked = json_object_get(json_object_get(run, "offered"), "asked_req_s");
+    size_t used = (size_t)snprintf(text, sizeof text, "%.*s: %.400s, %lld requests",
+                                   at != NULL && at - trace < 200 ? (int)(at - trace) : 200, trace,
+                                   word(run, "trace_provenance"),
+                                   (long long)json_integer_value(json_object_get(run, "requests")));
+    if (json_is_number(asked)) {
+        snprintf(text + used, sizeof text - used, " at %.6g a second", json_number_value(asked));
+    }
+    add(c, FACT_WORKLOAD, text);
+    if (json_is_object(host)) {
+        snprintf(text, sizeof text, "%s, factor %.4g, %s: %.600s", word(host, "name"),
+                 json_number_value(json_object_get(host, "factor")), word(host, "kind"),
+                 word(host, "source"));
+        add(c, FACT_HOST, text);
+    }
+    if (json_is_true(json_object_get(drawn, "drawn"))) {
+        snprintf(text, sizeof text, "drawn by %s, %s: %.300s%s%.300s", word(drawn, "process"),
+                 word(drawn, "kind"), word(drawn, "source"), error[0] != '\0' ? "; error " : "",
+                 error);
+        add(c, FACT_DECISIONS, text);
+    }
+}
+
+static int take(void *state, const struct stored_run *stored, struct err *err) {
+    struct citing *c = state;
+    json_t *run = stored->damage == NULL ? json_loads(stored->summary, 0, NULL) : NULL;
+    if (run == NULL) {
+        return err_world(err, "run %lld: %s", (long long)stored->run,
+                         stored->damage != NULL ? stored->damage : "its summary is no JSON");
+    }
+    add_build(c, run);
+    add_system(c, run);
+    add_times(c, run);
+    add_rest(c, run);
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        c->n_of[code] += caution_has(run, (enum warning_code)code);
+    }
+    if (stored->identity[0] != '\0') {
+        json_object_set_new(c->identities, stored->identity, json_null());
+    }
+    c->first_seed = c->n == 0 || stored->seed < c->first_seed ? stored->seed : c->first_seed;
+    c->last_seed = c->n == 0 || stored->seed > c->last_seed ? stored->seed : c->last_seed;
+    c->n++;
+    json_decref(run);
+    return 0;
+}
+
+static json_t *list_of(const json_t *texts) {
+    json_t *list = json_array();
+    const char *text;
+    json_t *unused;
+    json_object_foreach((json_t *)(uintptr_t)texts, text, unused) {
+        json_array_append_new(list, json_string(text));
+    }
+    return list;
+}
+
+static json_t *to_json(const struct citing *c) {
+    json_t *object = json_pack("{s:I, s:[I, I]}", "runs", (json_int_t)c->n, "seeds",
+                               (json_int_t)c->first_seed, (json_int_t)c->last_seed);
+    json_t *warnings = json_object();
+    for (int fact = 0; fact < FACT_COUNT; fact++) {
+        json_object_set_new(object, fact_words[fact].name, list_of(c->facts[fact]));
+    }
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        if (c->n_of[code] > 0) {
+            json_object_set_new(warnings, warning_words[code],
+                                json_integer((json_int_t)c->n_of[code]));
+        }
+    }
+    json_object_set_new(object, "warnings", warnings);
+    json_object_set_new(object, "identities", list_of(c->identities));
+    return object;
+}
+
+static void print(const struct citing *c, const char *database) {
+    const char *text;
+    json_t *unused;
+    printf("Methodology\n\n%zu run%s of %s, seed%s %llu", c->n, c->n > 1 ? "s" : "", database,
+           c->first_seed < c->last_seed ? "s" : "", (unsigned long long)c->first_seed);
+    if (c->first_seed < c->last_seed) {
+        printf(" to %llu", (unsigned long long)c->last_seed);
+    }
+    printf(".\n");
+    for (int fact = 0; fact < FACT_COUNT; fact++) {
+        size_t n = 0;
+        json_object_foreach(c->facts[fact], text, unused) {
+            printf("%s%s%s", n == 0 ? fact_words[fact].title : "", n == 0 ? ": " : "; ", text);
+            n++;
+        }
+        printf("%s", n > 0 ? ".\n" : "");
+    }
+    size_t n = 0;
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        if (c->n_of[code] > 0) {
+            printf("%s%s (%zu of %zu runs)", n++ == 0 ? "Cautions: " : ", ", warning_words[code],
+                   c->n_of[code], c->n);
+        }
+    }
+    printf("%s", n > 0 ? ".\n" : "");
+    n = json_object_size(c->identities);
+    json_object_foreach(c->identities, text, unused) {
+        printf("%s%.16s",
+               text == json_object_iter_key(json_object_iter(c->identities)) ? "Identities: "
+                                                                             : ", ",
+               text);
+    }
+    printf("%s", n > 0 ? ".\n" : "");
+}
+
+static int cite(const struct options *options, struct citing *c, struct err *err) {
+    struct store *store = NULL;
+    uint64_t run = 0;
+    if (options->n_words != 1) {
+        return err_usage(err, "cite needs a database, which `run --db` or `sweep --db` wrote");
+    }
+    int status = options_whole(options, "run", 1, INT64_MAX, &run, err);
+    status = status != 0 ? status : store_open(options->words[0], STORE_READ, &store, err);
+    if (status == 0 && run > 0) {
+        status = store_load_run(store, (int64_t)run, take, c, err);
+    } else if (status == 0) {
+        status = store_list_samples(store, take, c, err);
+    }
+    store_close(store);
+    if (status == 0 && c->n == 0) {
+        status = err_world(err, "there is no run in '%s'", options->words[0]);
+    }
+    if (status == 0 && options_has(options, "json")) {
+        return cmd_print_json(to_json(c), err);
+    }
+    if (status == 0) {
+        print(c, options->words[0]);
+    }
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct citing citing = {.identities = json_object()};
+    for (int fact = 0; fact < FACT_COUNT; fact++) {
+        citing.facts[fact] = json_object();
+    }
+    int status = cite(options, &citing, err);
+    for (int fact = 0; fact < FACT_COUNT; fact++) {
+        json_decref(citing.facts[fact]);
+    }
+    json_decref(citing.identities);
+    return status;
+}
+
+const struct command command_cite = {
+    .name = "cite",
+    .words = "DB",
+    .doc = "a text that says how recorded numbers were made: versions, prices, errors, cautions",
+    .more =
+        "A block for the section \"Methodology\" of a paper, of all runs of a database or of one:\n"
+        "the program's version and sources, systems with their policies, models, GPUs, workloads\n"
+        "and seeds, where times come from and how far such times were off measured ones, what is\n"
+        "drawn or assumed, and the runs' identities, by which anyone can tell equal ones.",
+    .options = options_of_cite,
+    .max_words = 1,
+    .run = run,
+};
