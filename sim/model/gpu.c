@@ -65,7 +65,7 @@ static const struct catalogue_text texts[] = {
     {NULL, 0, false},
 };
 
-/* What a data sheet lacks, or nobody measured yet: shares as cards that are known have them (0.62
+/* What a data sheet lacks, or no one measured yet: shares as cards that are known have them (0.62
  * to 0.81 of the peak of products, 0.87 to 0.94 of the bandwidth). */
 static void assume(struct gpu *gpu) {
     struct {
