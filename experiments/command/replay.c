@@ -5,6 +5,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
+#include "experiments/cli/cautions.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
@@ -139,7 +140,7 @@ static void print_device(const struct composition *c, const struct wanted *wante
     if (c->live != NULL) {
         printf("%-13severy submission carried out: %s%s, weights %s\n", "device",
                c->emulates ? "emulated on " : "", c->device, wanted->backend.weights);
-        caution_print(&c->around, NULL, stdout);
+        caution_print(&c->around, stdout);
     }
 }
 

@@ -39,8 +39,9 @@ def run(*, system: Optional[str] = None, model: Optional[_Path] = None, gpu: Opt
     slo_tpot: Optional[_Time] = None, db: Optional[_Path] = None, levels: Optional[str] = None,
     decode: Optional[_Path] = None, decode_out: Optional[_Path] = None, outputs: Optional[_Path] = None,
     timeline: Optional[_Path] = None, bound: bool = False) -> Run: ...
-def compare(*, systems: Optional[_Words] = None, over: Optional[Mapping[str, Any]] = None, seeds: Optional[int] = None,
-    same_requests: bool = False, bound: bool = False, model: Optional[_Path] = None, gpu: Optional[_Path] = None,
+def compare(*, systems: Optional[_Words] = None, over: Optional[Mapping[str, Any]] = None,
+    against: Optional[Mapping[str, Any]] = None, seeds: Optional[int] = None, same_requests: bool = False,
+    bound: bool = False, model: Optional[_Path] = None, gpu: Optional[_Path] = None,
     systems_file: Optional[_Path] = None, profile: Optional[_Path] = None, roofline: bool = False,
     price_source: Optional[str] = None, set: Optional[Mapping[str, Any]] = None,
     scheduler: Optional[Union[str, Scheduler]] = None, cache: Optional[Union[str, Cache]] = None,
@@ -76,15 +77,15 @@ def sweep(set: Optional[Mapping[str, Any]] = None, *, systems: Optional[Any] = N
     output_tokens: Optional[Any] = None, requests: Optional[Any] = None, seeds: Optional[int] = None,
     seed: Optional[Any] = None, systems_file: Optional[_Path] = None, profile: Optional[_Path] = None,
     price_source: Optional[str] = None, host: Optional[_Path] = None, over: Optional[Mapping[str, Any]] = None,
-    bound: bool = False, backend: Optional[str] = None, weights: Optional[_Path] = None, eos: Optional[str] = None,
-    library: Optional[_Path] = None, device: Optional[int] = None, clock: Optional[str] = None,
-    tokenizer: Optional[_Path] = None, chat: Optional[str] = None, reference: Optional[_Path] = None,
-    slo_latency: Optional[_Time] = None, slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None,
-    db: Optional[_Path] = None, any_build: bool = False, levels: Optional[str] = None, shard: Optional[str] = None,
-    j: Optional[int] = None) -> DataFrame: ...
+    against: Optional[Mapping[str, Any]] = None, bound: bool = False, backend: Optional[str] = None,
+    weights: Optional[_Path] = None, eos: Optional[str] = None, library: Optional[_Path] = None,
+    device: Optional[int] = None, clock: Optional[str] = None, tokenizer: Optional[_Path] = None,
+    chat: Optional[str] = None, reference: Optional[_Path] = None, slo_latency: Optional[_Time] = None,
+    slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None, db: Optional[_Path] = None,
+    any_build: bool = False, levels: Optional[str] = None, shard: Optional[str] = None, j: Optional[int] = None) -> DataFrame: ...
 def figure(name: _Path, out: Optional[_Path] = None, *, gpu: Optional[_Path] = None, model: Optional[_Path] = None,
     set: Optional[Mapping[str, Any]] = None, host: Optional[_Path] = None, seeds: Optional[int] = None,
-    j: Optional[int] = None) -> Figure: ...
+    j: Optional[int] = None, width: Optional[str] = None, font: Optional[str] = None) -> Figure: ...
 def bound(*, systems: Optional[_Words] = None, system: Optional[str] = None, no_run: bool = False,
     model: Optional[_Path] = None, gpu: Optional[_Path] = None, systems_file: Optional[_Path] = None,
     profile: Optional[_Path] = None, roofline: bool = False, price_source: Optional[str] = None,
