@@ -335,7 +335,8 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
             code == WARNING_SETTING_ASSUMED || code == WARNING_SETTING_UNUSED ||
             code == WARNING_TRACE_ASSUMED || code == WARNING_COLUMNS_UNREAD ||
             code == WARNING_REPEATED || code == WARNING_FEW_SEEDS || code == WARNING_RUNS_DIFFER ||
-            code == WARNING_FEW_REQUESTS;
+            code == WARNING_FEW_REQUESTS || code == WARNING_DEVICE_SHARED ||
+            code == WARNING_DEVICE_SLOWED || code == WARNING_PROCESS_STOPPED;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
     }
 }
