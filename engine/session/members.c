@@ -393,7 +393,9 @@ static int plan_parts(struct members *members, const uint32_t *take, struct err 
                                    .positions = to->positions + to->n_tokens,
                                    .logit_rows = to->logit_rows + to->n_logit_rows,
                                    .targets = to->targets + to->n_logit_rows};
-        uint32_t queries = planned->requests[slot].span.first_queries;
+        const struct span *span = &planned->requests[slot].span;
+        const uint32_t queries =
+            span->first_queries > span->queries ? span->first_queries : span->queries;
         if (to->n_tokens + queries > most_tokens(&sessions->limits)) {
             return err_usage(err,
                              "a step of more than the %" PRIu32 " tokens the engine was opened for",
