@@ -107,7 +107,8 @@ static int launch_add_feature(const struct launch *l) {
 
 /* Other runtimes keep no sums. */
 static int check_similarity(const struct graph *graph, const struct op *op, struct err *err) {
-    return op->out[1] >= 0 && graph->tensors[op->out[1]].bytes.per == CHANGE_SUMS * F32_BYTES
+    return op->out[1] >= 0 &&
+                   graph->tensors[op->out[1]].bytes.per == (int64_t)CHANGE_SUMS * F32_BYTES
                ? 0
                : op_refuse(op, "the step graph is not built for the engine", err);
 }
