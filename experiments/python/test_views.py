@@ -457,7 +457,7 @@ class Signatures(unittest.TestCase):
             parameters = inspect.signature(function).parameters
             self.assertNotIn(inspect.Parameter.VAR_KEYWORD, {p.kind for p in parameters.values()})
             said = subprocess.run([unmask.program(), name, "--help"], capture_output=True, text=True, check=True).stdout
-            options = {option.replace("-", "_") for option in re.findall(r"^  --?([a-z][a-z-]*)", said, re.M)} - {"json", "format", "help"}
+            options = {option.replace("-", "_") for option in re.findall(r"^  --?([a-z][a-z-]*)", said, re.M)} - {"json", "format", "help", "verbose"}
             options -= {"all", "scores"} if name == "figure" else set()
             self.assertLessEqual(options, set(parameters), name)
             for option in options:
