@@ -74,11 +74,12 @@ bool block_allows(const struct block_state *block, const uint8_t *keep, const ui
     uint8_t wrong = 0, changes = 0;
     for (uint32_t i = 0; i < block->length; i++) {
         const uint8_t runs = keep[i] != 0, commits = outcome[i] == OUTCOME_COMMIT;
+        const uint8_t is_change = outcome[i] > OUTCOME_COMMIT;
         const uint8_t may_be_left = masked[i] | (uncached[i] ^ 1) | may_run_a_part;
         wrong |= runs & (uncached[i] ^ 1);
         wrong |= (runs ^ 1) & (may_be_left ^ 1);
         wrong |= commits & ((runs & masked[i]) ^ 1);
-        changes |= outcome[i] > OUTCOME_COMMIT;
+        changes |= is_change;
     }
     return !wrong && (!changes || may_all_change(block, keep, outcome));
 }
