@@ -454,13 +454,18 @@ static void write_values(FILE *out, const struct layout *layout, const struct pa
     }
 }
 
-static void write_style(FILE *out, enum panel_kind kind, enum line_style style, size_t name) {
+/* A bar that says something of another one, such as its bound, is pale. */
+static void write_style(FILE *out, enum panel_kind kind, enum line_style style, size_t name,
+                        bool is_of_another) {
     const char *colour = colours[name % N_COLOURS];
     int dash = 1 + (int)(name / N_COLOURS) * 2;
     int shape = shapes[(name + name / N_SHAPES) % N_SHAPES]; /* the two blues differ in it */
     if (kind != PANEL_XY) {
         fprintf(out, "with boxes fs %s border rgb '%s' fc rgb '%s'",
-                name < N_COLOURS ? "solid 0.85" : "pattern 1", colour, colour);
+                is_of_another      ? "solid 0.25"
+                : name < N_COLOURS ? "solid 0.85"
+                                   : "pattern 1",
+                colour, colour);
         return;
     }
     switch (style) {
@@ -493,8 +498,8 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
         }
         fprintf(out, "%s$p%zus%zu using %s ", separator, p, s,
                 panel->kind == PANEL_XY ? "1:2" : "1:2:6");
-        write_style(out, panel->kind, series->style,
-                    layout->inks[name_index(layout, series->name)]);
+        write_style(out, panel->kind, series->style, layout->inks[name_index(layout, series->name)],
+                    base_of(layout, series->name) < layout->n_names);
         fputs(" notitle", out);
         separator = ", ";
     }
@@ -625,7 +630,8 @@ static void write_frame(FILE *out, const struct layout *layout) {
         }
         style = style == STYLE_STEPS ? STYLE_LINE : style;
         fputs(", NaN ", out);
-        write_style(out, layout->kinds[i], style, layout->inks[i]);
+        write_style(out, layout->kinds[i], style, layout->inks[i],
+                    base_of(layout, layout->names[i]) < layout->n_names);
         fputs(" title ", out);
         gnuplot_quote(out, layout->names[i]);
     }

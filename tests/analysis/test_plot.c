@@ -597,4 +597,27 @@ TEST(bounds_have_the_colour_of_their_series) {
     remove_files((const char *const[]){"fig.svg"}, 1);
 }
 
+/* As a bar it is pale beside its series. */
+TEST(a_bound_is_a_pale_bar) {
+    static const struct plot_series of[] = {
+        {.name = "A", .points = ours, .n = 3},
+        {.name = "A: no scheduler beats", .points = other, .n = 3, .style = STYLE_DASHED}};
+    static const char *const categories[] = {"x", "y", "z"};
+    const struct panel barred = {.kind = PANEL_BARS,
+                                 .title = "",
+                                 .x_label = "",
+                                 .y_label = "",
+                                 .categories = categories,
+                                 .n_categories = 3,
+                                 .series = of,
+                                 .n_series = 2};
+    const struct figure drawn = {.title = "", .provenance = "", .panels = &barred, .n_panels = 1};
+    struct err err = {0};
+    make_folder();
+    ck_assert_int_eq(figure_write(&drawn, in_folder("fig"), FIGURE_SVG, &err), 0);
+    const char *svg = read_all(in_folder("fig.svg"));
+    ck_assert(strstr(svg, "0.850000") != NULL && strstr(svg, "0.250000") != NULL);
+    remove_files((const char *const[]){"fig.svg"}, 1);
+}
+
 SUITE("plot")

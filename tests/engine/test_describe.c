@@ -5,12 +5,17 @@
 #include "tests/support/cli.h"
 
 /* As drivers tell of cards that have no file. */
+#define CARD(title, memory, l2_mib, sms, cc)                                                       \
+    {                                                                                              \
+        .name = title, .memory_bytes = memory, .l2_bytes = (l2_mib) << 20, .n_sms = sms,           \
+        .capability = cc                                                                           \
+    }
 static const struct device_facts unknown_cards[] = {
-    {"NVIDIA GeForce RTX 4090 D", INT64_C(25282281472), 0, 72 << 20, 114, 89},
-    {"NVIDIA GeForce RTX 4090 Laptop GPU", INT64_C(16837181440), 0, 64 << 20, 76, 89},
-    {"NVIDIA RTX 5000 Ada Generation", INT64_C(33931744597), 0, 64 << 20, 100, 89},
-    {"NVIDIA A100 80GB PCIe MIG 1g.10gb", INT64_C(10200547328), 0, 5 << 20, 14, 80},
-    {"NVIDIA GB300", INT64_C(289910292480), 0, 126 << 20, 148, 103},
+    CARD("NVIDIA GeForce RTX 4090 D", INT64_C(25282281472), 72, 114, 89),
+    CARD("NVIDIA GeForce RTX 4090 Laptop GPU", INT64_C(16837181440), 64, 76, 89),
+    CARD("NVIDIA RTX 5000 Ada Generation", INT64_C(33931744597), 64, 100, 89),
+    CARD("NVIDIA A100 80GB PCIe MIG 1g.10gb", INT64_C(10200547328), 5, 14, 80),
+    CARD("NVIDIA GB300", INT64_C(289910292480), 126, 148, 103),
 };
 enum { N_CARDS = sizeof unknown_cards / sizeof unknown_cards[0] };
 
