@@ -42,16 +42,12 @@ json_t *mcnemar_json(const struct mcnemar *test) {
                      (json_int_t)test->gained, "lost", (json_int_t)test->lost, "p", test->p);
 }
 
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static void put_share(json_t *object, const char *name, const char *low, const char *high,
                       uint64_t n, uint64_t of) {
     struct share share = quality_share(n, of);
-    json_object_set_new(object, name, number(share.value));
-    json_object_set_new(object, low, number(share.low));
-    json_object_set_new(object, high, number(share.high));
+    json_object_set_new(object, name, number_json(share.value));
+    json_object_set_new(object, low, number_json(share.low));
+    json_object_set_new(object, high, number_json(share.high));
 }
 
 static double per(double value, double of) {
@@ -68,12 +64,13 @@ json_t *quality_json(const struct quality *q, double makespan_s, uint64_t answer
     json_object_set_new(o, "compared", json_integer((json_int_t)q->compared));
     json_object_set_new(o, "agreed", json_integer((json_int_t)q->agreed));
     put_share(o, "agreement", "agreement_low", "agreement_high", q->agreed, q->compared);
-    json_object_set_new(o, "answer_tok_s", number(per((double)answer_tokens, makespan_s)));
-    json_object_set_new(o, "right_req_s",
-                        number(q->judged > 0 ? per((double)q->right, makespan_s) : (double)NAN));
+    json_object_set_new(o, "answer_tok_s", number_json(per((double)answer_tokens, makespan_s)));
+    json_object_set_new(
+        o, "right_req_s",
+        number_json(q->judged > 0 ? per((double)q->right, makespan_s) : (double)NAN));
     json_object_set_new(
         o, "tokens_run_per_right",
-        number(tokens_run > 0 ? per((double)tokens_run, (double)q->right) : (double)NAN));
+        number_json(tokens_run > 0 ? per((double)tokens_run, (double)q->right) : (double)NAN));
     json_object_set_new(o, "marks", json_string(q->marks));
     return o;
 }

@@ -137,13 +137,13 @@ const char *spread_note(size_t n_seeds, char text[SPREAD_NOTE_CHARS]) {
     return text;
 }
 
-static json_t *known(double value) {
+json_t *number_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
 json_t *spread_json(const struct spread *spread) {
-    return json_pack("{s:o, s:o, s:o}", "mean", known(spread->mean), "low", known(spread->low),
-                     "high", known(spread->high));
+    return json_pack("{s:o, s:o, s:o}", "mean", number_json(spread->mean), "low",
+                     number_json(spread->low), "high", number_json(spread->high));
 }
 
 void series_push(struct series *series, double value) {

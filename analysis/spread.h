@@ -53,6 +53,8 @@ struct spread spread_of_share_differences(const double *ours, const double *base
 enum { SPREAD_NOTE_CHARS = 160 };
 const char *spread_note(size_t n_seeds, char text[SPREAD_NOTE_CHARS]);
 
+json_t *number_json(double value); /* null where it is not finite */
+
 /* {mean, low, high}, null for what is not known. */
 json_t *spread_json(const struct spread *spread);
 

@@ -34,7 +34,8 @@ struct layout {
     const char *names[MAX_NAMES]; /* different series names in order of appearance */
     enum panel_kind kinds[MAX_NAMES];
     size_t n_names;
-    size_t inks[MAX_NAMES]; /* of a name: its colour, shape and dashes */
+    size_t inks[MAX_NAMES];        /* of a name: its colour, shape and dashes */
+    bool is_of_another[MAX_NAMES]; /* and whether they are another one's, such as its bound's */
     bool has_paper;
     bool turns_values;               /* numbers over bars stand upright, where they would touch */
     int width, height;               /* of the whole figure */
@@ -297,17 +298,14 @@ static size_t base_of(const struct layout *layout, const char *name) {
 
 /* Each name its own, but for what is said of another one: that has its colour. */
 static void choose_inks(struct layout *layout) {
-    size_t n = 0;
+    size_t n = 0, bases[MAX_NAMES];
     for (size_t i = 0; i < layout->n_names; i++) {
-        if (base_of(layout, layout->names[i]) == layout->n_names) {
-            layout->inks[i] = n++;
-        }
+        bases[i] = base_of(layout, layout->names[i]);
+        layout->is_of_another[i] = bases[i] < layout->n_names;
+        layout->inks[i] = layout->is_of_another[i] ? 0 : n++;
     }
     for (size_t i = 0; i < layout->n_names; i++) {
-        const size_t base = base_of(layout, layout->names[i]);
-        if (base < layout->n_names) {
-            layout->inks[i] = layout->inks[base];
-        }
+        layout->inks[i] = layout->inks[layout->is_of_another[i] ? bases[i] : i];
     }
 }
 
@@ -454,17 +452,19 @@ static void write_values(FILE *out, const struct layout *layout, const struct pa
     }
 }
 
-/* A bar that says something of another one, such as its bound, is pale. */
-static void write_style(FILE *out, enum panel_kind kind, enum line_style style, size_t name,
-                        bool is_of_another) {
+/* Of the series that has this place among the names. A bar that says something of another one, such
+ * as its bound, is pale. */
+static void write_style(FILE *out, const struct layout *layout, enum panel_kind kind,
+                        enum line_style style, size_t place) {
+    const size_t name = layout->inks[place];
     const char *colour = colours[name % N_COLOURS];
     int dash = 1 + (int)(name / N_COLOURS) * 2;
     int shape = shapes[(name + name / N_SHAPES) % N_SHAPES]; /* the two blues differ in it */
     if (kind != PANEL_XY) {
         fprintf(out, "with boxes fs %s border rgb '%s' fc rgb '%s'",
-                is_of_another      ? "solid 0.25"
-                : name < N_COLOURS ? "solid 0.85"
-                                   : "pattern 1",
+                layout->is_of_another[place] ? "solid 0.25"
+                : name < N_COLOURS           ? "solid 0.85"
+                                             : "pattern 1",
                 colour, colour);
         return;
     }
@@ -498,8 +498,7 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
         }
         fprintf(out, "%s$p%zus%zu using %s ", separator, p, s,
                 panel->kind == PANEL_XY ? "1:2" : "1:2:6");
-        write_style(out, panel->kind, series->style, layout->inks[name_index(layout, series->name)],
-                    base_of(layout, series->name) < layout->n_names);
+        write_style(out, layout, panel->kind, series->style, name_index(layout, series->name));
         fputs(" notitle", out);
         separator = ", ";
     }
@@ -630,8 +629,7 @@ static void write_frame(FILE *out, const struct layout *layout) {
         }
         style = style == STYLE_STEPS ? STYLE_LINE : style;
         fputs(", NaN ", out);
-        write_style(out, layout->kinds[i], style, layout->inks[i],
-                    base_of(layout, layout->names[i]) < layout->n_names);
+        write_style(out, layout, layout->kinds[i], style, i);
         fputs(" title ", out);
         gnuplot_quote(out, layout->names[i]);
     }

@@ -9,6 +9,7 @@
 
 #include "sim/base/monotonic.h"
 #include "sim/base/system.h"
+#include "sim/price/captured.h"
 
 /* A step is slow from this many times the shortest of its shape on: experts, a card's clock and the
  * first launches change them by less (1.14 at a power limit, docs/engine.md). */
@@ -126,20 +127,11 @@ void neighbours_begin(struct neighbours *s, const struct neighbours_request *req
     s->begin_ns = monotonic_ns();
 }
 
-static uint64_t key_of(const int64_t *shape, uint32_t n) {
-    uint64_t key = 14695981039346656037u; /* FNV-1a, by words */
-    for (uint32_t i = 0; i < n; i++) {
-        key = (key ^ (uint64_t)shape[i]) * 1099511628211u;
-        key ^= key >> 29;
-    }
-    return key != 0 ? key : 1;
-}
-
 void neighbours_step(struct neighbours *s, const int64_t *shape, uint32_t n, double device_ns) {
     if (device_ns <= 0) {
         return; /* it failed, or clocks do not tell */
     }
-    const uint64_t key = key_of(shape, n);
+    const uint64_t hash = captured_hash(shape, n * sizeof *shape), key = hash != 0 ? hash : 1;
     uint32_t at = (uint32_t)(key % NEIGHBOURS_SHAPES), tries = 0;
     s->busy_ns += device_ns;
     s->last_step_ns = monotonic_ns();

@@ -436,10 +436,6 @@ void capacity_print(const struct capacities *c, FILE *out) {
 
 /* ---- JSON ---- */
 
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *trial_json(const struct capacities *c, const struct trial *trial) {
     if (trial->rate_per_s == 0) {
         return json_null();
@@ -448,18 +444,20 @@ static json_t *trial_json(const struct capacities *c, const struct trial *trial)
     for (size_t i = 0; i < c->objectives.n; i++) {
         const struct objective *o = &c->objectives.items[i];
         if (o->statistic != STATISTIC_EACH) {
-            json_object_set_new(values, o->name, number(trial->values[i]));
+            json_object_set_new(values, o->name, number_json(trial->values[i]));
         }
     }
     json_t *object = json_pack(
         "{s:f, s:f, s:b, s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:s}", "rate_req_s",
         trial->rate_per_s, "offered_req_s", trial->offered_req_s, "met", trial->is_met, "state",
-        offered_words[trial->state], "values", values, "attainment", number(trial->attainment),
-        "attained_req_s", number(trial->attained_req_s), "served_req_s", trial->served_req_s,
-        "queue_share", number(trial->queue_share), "kv_full_share", number(trial->full_share),
-        "gpu_share", number(trial->gpu_share), "limit", capacity_limit_words[trial->limit]);
+        offered_words[trial->state], "values", values, "attainment", number_json(trial->attainment),
+        "attained_req_s", number_json(trial->attained_req_s), "served_req_s", trial->served_req_s,
+        "queue_share", number_json(trial->queue_share), "kv_full_share",
+        number_json(trial->full_share), "gpu_share", number_json(trial->gpu_share), "limit",
+        capacity_limit_words[trial->limit]);
     if (trial->joules_per_token > 0) {
-        json_object_set_new(object, "joules_per_answer_token", number(trial->joules_per_token));
+        json_object_set_new(object, "joules_per_answer_token",
+                            number_json(trial->joules_per_token));
     }
     return object;
 }
@@ -475,47 +473,74 @@ json_t *capacity_search_json(const struct capacities *c, const struct search *se
     return json_pack(
         "{s:I, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:o}", "seed",
         (json_int_t)search->request.options.seed, "state", capacity_state_words[search->state],
-        "capacity_req_s", number(search_capacity(search)), "monotone", search_is_monotone(search),
-        "highest_met_req_s",
-        number(search->state == CAPACITY_FOUND
-                   ? fmax(search->met.offered_req_s, search->highest_met_req_s)
-                   : none),
+        "capacity_req_s", number_json(search_capacity(search)), "monotone",
+        search_is_monotone(search), "highest_met_req_s",
+        number_json(search->state == CAPACITY_FOUND
+                        ? fmax(search->met.offered_req_s, search->highest_met_req_s)
+                        : none),
         "at_capacity", trial_json(c, &search->met), "first_missed", trial_json(c, &search->missed),
         "curve", curve, "runs", (json_int_t)search->n_runs, "no_result",
         failed ? json_string(search->err.text) : json_null());
 }
 
-static json_t *config_json(const struct capacities *c, size_t i) {
-    const struct configuration *config = &c->configs[i];
-    const struct search *first = capacity_search(c, i, 0);
-    json_t *object = json_object(), *seeds = json_array();
-    char text[1200];
-    for (size_t a = 0; a < c->n_axes; a++) {
-        json_object_set_new(object, c->axes[a], json_string(config->values[a]));
-    }
+json_t *capacity_text_json(const char *text) {
+    return text[0] != '\0' ? json_string(text) : json_null();
+}
+
+json_t *capacity_config_json(const struct capacities *c, size_t i) {
     static const char *const same[] = {"model", "gpu", "profile_kind", "host"};
+    const json_t *summary = capacity_search(c, i, 0)->summary;
+    json_t *object = json_object();
+    for (size_t a = 0; a < c->n_axes; a++) {
+        json_object_set_new(object, c->axes[a], json_string(c->configs[i].values[a]));
+    }
     for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
-        json_t *value = json_object_get(first->summary, same[k]);
+        json_t *value = json_object_get(summary, same[k]);
         json_object_set(object, same[k], value != NULL ? value : json_null());
     }
+    return object;
+}
+
+json_t *capacity_objectives_json(const struct capacities *c) {
+    json_t *terms = json_array();
+    for (size_t i = 0; i < c->objectives.n; i++) {
+        json_array_append_new(terms, json_string(c->objectives.items[i].text));
+    }
+    return terms;
+}
+
+json_t *capacity_configs_json(const struct capacities *c,
+                              json_t *(*one)(const struct capacities *c, size_t config)) {
+    json_t *configs = json_array();
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        json_array_append_new(configs, one(c, i));
+    }
+    return configs;
+}
+
+static json_t *config_json(const struct capacities *c, size_t i) {
+    const struct configuration *config = &c->configs[i];
+    json_t *object = capacity_config_json(c, i), *seeds = json_array();
+    char text[1200];
     for (size_t s = 0; s < c->found.n_seeds; s++) {
         json_array_append_new(seeds, capacity_search_json(c, capacity_search(c, i, s)));
     }
     json_object_set_new(object, "gpus", json_integer(config->gpus));
     json_object_set_new(object, "state", json_string(capacity_state_words[capacity_state(c, i)]));
     json_object_set_new(object, "capacity_req_s", spread_json(&config->capacity));
-    json_object_set_new(object, "bound_req_s", number(mean_bound(c, i)));
+    json_object_set_new(object, "bound_req_s", number_json(mean_bound(c, i)));
     json_object_set_new(object, "ratio", spread_json(&config->ratio));
     json_object_set_new(object, "difference_req_s", spread_json(&config->difference));
-    json_object_set_new(object, "cost", number(config->cost));
-    json_object_set_new(object, "dollars_per_1000_requests", number(dollars_per_1000(c, config)));
+    json_object_set_new(object, "cost", number_json(config->cost));
+    json_object_set_new(object, "dollars_per_1000_requests",
+                        number_json(dollars_per_1000(c, config)));
     json_object_set_new(object, "on_front", json_boolean(config->is_on_front));
     capacity_limits(c, i, text, sizeof text);
-    json_object_set_new(object, "limit", text[0] != '\0' ? json_string(text) : json_null());
+    json_object_set_new(object, "limit", capacity_text_json(text));
     capacity_missed(c, i, text, sizeof text);
-    json_object_set_new(object, "misses_first", text[0] != '\0' ? json_string(text) : json_null());
+    json_object_set_new(object, "misses_first", capacity_text_json(text));
     remark_of(c, i, text, sizeof text);
-    json_object_set_new(object, "note", text[0] != '\0' ? json_string(text) : json_null());
+    json_object_set_new(object, "note", capacity_text_json(text));
     json_object_set_new(object, "by_seed", seeds);
     struct warnings warnings = capacity_warnings(c, i);
     json_object_set_new(object, "warnings", caution_json(&warnings));
@@ -523,17 +548,11 @@ static json_t *config_json(const struct capacities *c, size_t i) {
 }
 
 json_t *capacity_json(const struct capacities *c) {
-    json_t *terms = json_array(), *configs = json_array();
-    for (size_t i = 0; i < c->objectives.n; i++) {
-        json_array_append_new(terms, json_string(c->objectives.items[i].text));
-    }
-    for (size_t i = 0; i < c->found.n_configs; i++) {
-        json_array_append_new(configs, config_json(c, i));
-    }
-    return json_pack("{s:s, s:o, s:f, s:I, s:s, s:o}", "workload",
-                     c->configs[0].asked.request.workload, "objectives", terms, "within",
-                     c->found.tolerance, "seeds", (json_int_t)c->found.n_seeds, "cost_unit",
-                     c->prices != NULL ? "USD/h" : "GPUs", "configurations", configs);
+    return json_pack(
+        "{s:s, s:o, s:f, s:I, s:s, s:o}", "workload", c->configs[0].asked.request.workload,
+        "objectives", capacity_objectives_json(c), "within", c->found.tolerance, "seeds",
+        (json_int_t)c->found.n_seeds, "cost_unit", c->prices != NULL ? "USD/h" : "GPUs",
+        "configurations", capacity_configs_json(c, config_json));
 }
 
 /* Configurations whose prices are of several sources. */

@@ -66,6 +66,12 @@ const char *capacity_common(const struct capacities *c, const char *key);
 struct warnings capacity_warnings(const struct capacities *c, size_t config);
 void capacity_print_head(const struct capacities *c, FILE *out);
 json_t *capacity_search_json(const struct capacities *c, const struct search *search);
+json_t *capacity_text_json(const char *text); /* null where it is empty */
+json_t *capacity_config_json(const struct capacities *c,
+                             size_t config); /* its values on the axes, and what it is of */
+json_t *capacity_objectives_json(const struct capacities *c);
+json_t *capacity_configs_json(const struct capacities *c,
+                              json_t *(*one)(const struct capacities *c, size_t config));
 
 /* The same of `capacity --rate`: how many replicas the rate takes, what they cost, and how released
  * programs are started so. Refuses where no fleet meets the objectives. */

@@ -224,72 +224,51 @@ void fleet_print(const struct capacities *c, FILE *out) {
 
 /* ---- JSON ---- */
 
-static json_t *known(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *text_or_null(const char *text) {
-    return text[0] != '\0' ? json_string(text) : json_null();
-}
-
 static json_t *config_json(const struct capacities *c, size_t i) {
     const struct released *r = released_at(c, i);
-    json_t *object = json_object(), *seeds = json_array();
+    json_t *object = capacity_config_json(c, i), *seeds = json_array();
     struct spread cost = cost_spread(c, i);
     struct warnings warnings = capacity_warnings(c, i);
     char text[1200];
-    for (size_t a = 0; a < c->n_axes; a++) {
-        json_object_set_new(object, c->axes[a], json_string(c->configs[i].values[a]));
-    }
-    static const char *const same[] = {"model", "gpu", "profile_kind", "host"};
-    for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
-        json_t *value = json_object_get(capacity_search(c, i, 0)->summary, same[k]);
-        json_object_set(object, same[k], value != NULL ? value : json_null());
-    }
     for (size_t s = 0; s < c->found.n_seeds; s++) {
         const struct search *search = capacity_search(c, i, s);
         json_t *seed = capacity_search_json(c, search);
         json_object_set_new(
             seed, "replicas",
-            known(search->state == CAPACITY_FOUND ? search->met.replicas : (double)NAN));
+            number_json(search->state == CAPACITY_FOUND ? search->met.replicas : (double)NAN));
         json_object_set_new(seed, "requests", json_integer((json_int_t)search->n_requests));
         json_array_append_new(seeds, seed);
     }
     json_object_set_new(object, "is", json_string(kind_of(c, i)));
     json_object_set_new(object, "state", json_string(capacity_state_words[capacity_state(c, i)]));
-    json_object_set_new(object, "replicas", known(replicas_of(c, i)));
-    json_object_set_new(object, "gpus", known(gpus_of(c, i)));
-    json_object_set_new(object, "cost", known(cost_of(c, i)));
+    json_object_set_new(object, "replicas", number_json(replicas_of(c, i)));
+    json_object_set_new(object, "gpus", number_json(gpus_of(c, i)));
+    json_object_set_new(object, "cost", number_json(cost_of(c, i)));
     json_object_set_new(object, "cost_by_seed", spread_json(&cost));
     json_object_set_new(
         object, "dollars_per_1000_requests",
-        known(c->prices != NULL ? cost_of(c, i) / 3.6 / c->found.fleet_req_s : (double)NAN));
+        number_json(c->prices != NULL ? cost_of(c, i) / 3.6 / c->found.fleet_req_s : (double)NAN));
     json_object_set_new(object, "cheapest", json_boolean(is_cheapest(c, i)));
     capacity_limits(c, i, text, sizeof text);
-    json_object_set_new(object, "limit", text_or_null(text));
+    json_object_set_new(object, "limit", capacity_text_json(text));
     capacity_missed(c, i, text, sizeof text);
-    json_object_set_new(object, "one_fewer_misses", text_or_null(text));
+    json_object_set_new(object, "one_fewer_misses", capacity_text_json(text));
     why_none(c, i, text, sizeof text);
-    json_object_set_new(object, "note", text_or_null(text));
+    json_object_set_new(object, "note", capacity_text_json(text));
     json_object_set_new(object, "released",
-                        json_pack("{s:o, s:o, s:o, s:o}", "program", text_or_null(r->program),
-                                  "command", text_or_null(r->command), "file",
-                                  text_or_null(r->file), "nearest", text_or_null(r->near)));
+                        json_pack("{s:o, s:o, s:o, s:o}", "program", capacity_text_json(r->program),
+                                  "command", capacity_text_json(r->command), "file",
+                                  capacity_text_json(r->file), "nearest",
+                                  capacity_text_json(r->near)));
     json_object_set_new(object, "by_seed", seeds);
     json_object_set_new(object, "warnings", caution_json(&warnings));
     return object;
 }
 
 json_t *fleet_json(const struct capacities *c) {
-    json_t *terms = json_array(), *configs = json_array();
-    for (size_t i = 0; i < c->objectives.n; i++) {
-        json_array_append_new(terms, json_string(c->objectives.items[i].text));
-    }
-    for (size_t i = 0; i < c->found.n_configs; i++) {
-        json_array_append_new(configs, config_json(c, i));
-    }
-    return json_pack("{s:s, s:f, s:o, s:I, s:s, s:o}", "workload",
-                     c->configs[0].asked.request.workload, "rate_req_s", c->found.fleet_req_s,
-                     "objectives", terms, "seeds", (json_int_t)c->found.n_seeds, "cost_unit",
-                     c->prices != NULL ? "USD/h" : "GPUs", "configurations", configs);
+    return json_pack(
+        "{s:s, s:f, s:o, s:I, s:s, s:o}", "workload", c->configs[0].asked.request.workload,
+        "rate_req_s", c->found.fleet_req_s, "objectives", capacity_objectives_json(c), "seeds",
+        (json_int_t)c->found.n_seeds, "cost_unit", c->prices != NULL ? "USD/h" : "GPUs",
+        "configurations", capacity_configs_json(c, config_json));
 }

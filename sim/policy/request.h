@@ -17,7 +17,6 @@ enum request_state {
     REQUEST_REJECTED,  /* will never run; the reason is recorded */
 };
 enum { REQUEST_STATE_COUNT = REQUEST_REJECTED + 1 };
-
 extern const char *const request_state_names[REQUEST_STATE_COUNT];
 
 /* How busy a request's replica is, as the loop last counted it. */
