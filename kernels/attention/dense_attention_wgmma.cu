@@ -157,7 +157,7 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
     if (!dense_attention_valid(call)) {
         return cudaErrorInvalidValue;
     }
-    if (!hopper_device()) {
+    if (!hopper_device() || call->head_size != HEAD_SIZE) {
         return cudaErrorNotSupported;
     }
     if (call->n_requests == 0 || call->max_tokens == 0) {
@@ -201,6 +201,7 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
 
 extern "C" cudaError_t kernel_dense_attention(const struct call_dense_attention *call,
                                               cudaStream_t stream) {
-    return hopper_device() ? kernel_dense_attention_wgmma(call, stream)
-                           : kernel_dense_attention_mma(call, stream);
+    return hopper_device() && call->head_size == HEAD_SIZE
+               ? kernel_dense_attention_wgmma(call, stream)
+               : kernel_dense_attention_mma(call, stream);
 }
