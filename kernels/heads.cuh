@@ -2,7 +2,7 @@
 #ifndef UNMASK_KERNELS_HEADS_CUH
 #define UNMASK_KERNELS_HEADS_CUH
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include "kernels/calls.h"
 
@@ -26,13 +26,6 @@ template <class START> static inline cudaError_t by_head_size(int size, START st
 template <int D, int THREADS> struct row_copy {
     static constexpr int LANES = D / 8 % 8 == 0 ? D / 8 : 4, CHUNKS = D / 8 / LANES;
     static constexpr int ROWS = THREADS / LANES; /* at a time */
-
-    static __device__ __forceinline__ int row() {
-        return threadIdx.x / LANES;
-    }
-    static __device__ __forceinline__ int chunk() {
-        return threadIdx.x % LANES;
-    }
 };
 
 #endif

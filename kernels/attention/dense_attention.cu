@@ -1,7 +1,7 @@
 /* Bidirectional attention of whole requests of any length (a refresh), for sm_80 and later:
  * mma.sync, 128 query rows a block, 32 a warp so that a key or value fragment serves two
- * products, keys and values in two stages of 64; half of each where heads are wide. Heads of 128
- * have a path of their own on sm_90a, dense_attention_wgmma.cu. */
+ * products, keys and values in two stages of 64; half of each where heads are wide. The sm_90a path
+ * is dense_attention_wgmma.cu. */
 #include "kernels/attention/dense_attention.cuh"
 #include "kernels/attention/fragments.cuh"
 #include "kernels/heads.cuh"
@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const __nv_bfloat16 *q = static_cast<const __nv_bfloat16 *>(call.q) +
                              (int64_t)queries.first * call.q_stride + head * D;
     const int64_t kv_base = (int64_t)first * call.kv_stride + kv_head * D;
-    const int chunk = copy::chunk(), row_of_thread = copy::row();
+    const int chunk = threadIdx.x % copy::LANES, row_of_thread = threadIdx.x / copy::LANES;
     const __nv_bfloat16 *k = static_cast<const __nv_bfloat16 *>(call.k) + kv_base + chunk * 8;
     const __nv_bfloat16 *v = static_cast<const __nv_bfloat16 *>(call.v) + kv_base + chunk * 8;
 

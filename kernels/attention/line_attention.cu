@@ -109,12 +109,12 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
         if (load_at < stretch.end) {
             const int n_keys = load.reach.template in_tile<TILE_N>(load.tile);
             const uint32_t to = stages + (n_issued % STAGES) * STAGE_BYTES;
-            const int chunk = copy::chunk();
+            const int chunk = threadIdx.x % copy::LANES;
             const typename KEYS::tile tile = KEYS::template tile_at<TILE_N>(
                 call, load.kv_head, load.first, load.reach, load.tile, chunk * 8);
 #pragma unroll
             for (int i = 0; i < (TILE_N + copy::ROWS - 1) / copy::ROWS; i++) {
-                const int row = i * copy::ROWS + copy::row();
+                const int row = i * copy::ROWS + threadIdx.x / copy::LANES;
                 const bool valid = row < n_keys;
                 const struct key_row from = tile.row(row, valid, looked_up);
                 if constexpr (copy::CHUNKS == 1) {
