@@ -45,9 +45,9 @@ cudaError_t kernel_block_attention_compact(const struct call_block_attention *ca
                                            cudaStream_t stream);
 
 /* Takes the faster path; those below are the paths themselves. Scratch is that of block attention.
- * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0,
- * D = 128 and pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. `few` is
- * that of block attention. */
+ * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0 and
+ * pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. `few` is that of
+ * block attention. */
 cudaError_t kernel_paged_attention(const struct call_paged_attention *call, cudaStream_t stream);
 cudaError_t kernel_paged_attention_few(const struct call_paged_attention *call,
                                        cudaStream_t stream);
@@ -59,8 +59,8 @@ cudaError_t kernel_paged_attention_wgmma(const struct call_paged_attention *call
                                          cudaStream_t stream);
 
 /* The two paths of kernel_dense_attention, which takes the fastest that the current device has. The
- * wgmma path is compiled for compute capability 9.0 and D = 128 and answers cudaErrorNotSupported
- * otherwise. */
+ * wgmma path is compiled for compute capability 9.0 and answers cudaErrorNotSupported anywhere
+ * else. */
 cudaError_t kernel_dense_attention_mma(const struct call_dense_attention *call,
                                        cudaStream_t stream);
 cudaError_t kernel_dense_attention_wgmma(const struct call_dense_attention *call,

@@ -44,8 +44,6 @@ enum {
     MOE_FEW_RING_BYTES = 108 << 10,             /* two blocks a multiprocessor */
     HEAD_RING_BYTES = 4 * (128 + 256) * 64 * 2, /* four stages of rows and tokens by 64 channels */
     DENSE_WGMMA_STAGES = 2,
-    PAGED_WGMMA_STAGES = 3,
-    WARPGROUP_TILE_BYTES = 128 * 256, /* 128 rows of a head of 128 */
     FEW_ATTENTION_STAGES = 3,
     FEW_ATTENTION_STAGE_BYTES = 2 * 64 * 256, /* keys and values of 64 rows */
     MOE_MMA_STAGES = 3,
@@ -84,7 +82,12 @@ enum {
 /* Lanes that share a key, 8 channels each, when a block's context is chosen: a power of two. */
 #define SELECT_LANES(D) ((D) > 128 ? 32 : (D) > 64 ? 16 : 8)
 
-/* Attention of warpgroup.cuh: queries, then stages of keys and of values. */
-#define WARPGROUP_BYTES(stages) ((1 + 2 * (stages)) * WARPGROUP_TILE_BYTES + RING_ALIGNMENT)
+/* Attention of warpgroup.cuh: 128 rows of queries, then stages of keys and of values, all in planes
+ * of 64 columns, 128 bytes of a row. */
+#define PAGED_WGMMA_STAGES(D)  ((D) > 128 ? 2 : 3)
+#define WARPGROUP_TILE_KEYS(D) ((D) > 128 ? 64 : 128)
+#define WARPGROUP_PLANES(D)    (((D) + 63) / 64)
+#define WARPGROUP_BYTES(D, stages)                                                                 \
+    ((128 + 2 * (stages)*WARPGROUP_TILE_KEYS(D)) * WARPGROUP_PLANES(D) * 128 + RING_ALIGNMENT)
 
 #endif

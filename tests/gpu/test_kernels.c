@@ -596,9 +596,9 @@ int main(int argc, char **argv) {
         test_swiglu(true);
         test_rope((int)(draw() % 16));
         test_rope((int)(draw() % 16));
-        test_dense(true, 128);
         for (int size = 0; size < N_HEAD_SIZES; size++) {
             test_dense(false, head_sizes[size]);
+            test_dense(true, head_sizes[size]);
             test_block(0, head_sizes[size]);
             for (int mode = i % 2; mode < 4; mode += 2) {
                 test_select(mode & 1, mode & 2, small ? 150 : 500, head_sizes[size]);

@@ -235,10 +235,14 @@ static void add_dense(struct launch_list *list) {
 }
 
 static void add_hopper_attention(struct launch_list *list) {
-    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(DENSE_WGMMA_STAGES), true,
-        "dense_attention_wgmma_kernel");
-    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(PAGED_WGMMA_STAGES), true,
-        "paged_attention_wgmma_kernel");
+    for (int i = 0; i < N_HEAD_SIZES; i++) {
+        int size = head_sizes[i];
+        add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(size, DENSE_WGMMA_STAGES),
+            true, "dense_attention_wgmma_kernel<%d>", size);
+        add(list, WARPGROUP_THREADS, WARPGROUP_THREADS,
+            WARPGROUP_BYTES(size, PAGED_WGMMA_STAGES(size)), true,
+            "paged_attention_wgmma_kernel<%d>", size);
+    }
     for (int warps = 1; warps <= 4; warps *= 2) {
         for (int paged = 0; paged < 2; paged++) {
             add(list, FEW_ATTENTION_THREADS, FEW_ATTENTION_THREADS,
