@@ -66,10 +66,8 @@ static bool gives_credit(const struct system *s) {
     return s->decoder->credit != NULL;
 }
 
-/* calls.h says which heads a GPU's kernels take. */
 static bool has_other_heads(const struct system *s) {
-    const uint32_t head = s->model->head_dim;
-    return head != 128 && !(s->rows.kind == ROW_EXACT && head == 64);
+    return !is_head_size(s->model->head_dim);
 }
 
 static bool is_not_f32(const struct system *s) {
@@ -131,8 +129,8 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, WHERE_CUDA, "numbers in another type than bf16", is_not_bf16,
      "the cuda back end computes in bfloat16",
      "storage.weights = bf16 and leave the others at auto"},
-    {OF_SYSTEM, WHERE_CUDA, "heads of other than 128 values (64 with exact caches, too)",
-     has_other_heads, "attention on a GPU takes no others: the cpu back end runs them", NULL},
+    {OF_SYSTEM, WHERE_CUDA, "heads of other than 64, 96, 128 or 256 values", has_other_heads,
+     "attention on a GPU takes no others: the cpu back end runs them", NULL},
     {OF_SYSTEM, WHERE_RANKS, "sampling, and confidences from logits", system_reads_logits,
      "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
     {OF_DECODER, WHERE_RANKS, "credit", gives_credit,

@@ -19,6 +19,16 @@
  * numbers. */
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
 
+/* The sizes D of a head for which the GPU's kernels are compiled: HEAD(D) of each. The CPU takes
+ * any. */
+#define HEAD_SIZES(HEAD) HEAD(64) HEAD(96) HEAD(128) HEAD(256)
+
+static inline bool is_head_size(int64_t size) {
+#define HEAD(D) size == D ||
+    return HEAD_SIZES(HEAD) false;
+#undef HEAD
+}
+
 /* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row
  * with NaN. C a multiple of 8. */
 struct call_embed {
@@ -96,9 +106,9 @@ struct call_gate_up {
  * (RMS over D, when the weights are given), rotates the first R channels of query and key by the
  * token's position (pairs i, i + R/2; R is rotary_size, or D where that is 0) and writes each part
  * where attention reads it. Every output may lie inside
- * qkv itself at its own place. D is 64 or 128, R a
- * multiple of 16. H or G may be 0, for keys and values or queries
- * that were projected apart; what is missing has no rows in qkv and bias either. */
+ * qkv itself at its own place. D is one of
+ * HEAD_SIZES, R a multiple of 16. H or G may be 0, for keys and values or queries that were
+ * projected apart; what is missing has no rows in qkv and bias either. */
 struct call_rope {
     const void *qkv;          /* [T, (H + 2 G) D] */
     const void *bias;         /* [(H + 2 G) D] or NULL */
@@ -115,7 +125,7 @@ struct call_rope {
     enum kernel_dtype dtype;
 };
 
-/* Attention without a mask inside each request: y = softmax(q k' / sqrt(D)) v. D = 128. With
+/* Attention without a mask inside each request: y = softmax(q k' / sqrt(D)) v. With
  * n_queries > 0, q and y are the rows of the tokens [first_query, first_query + n_queries) alone,
  * whosever they are, and nothing else is attended for. */
 struct call_dense_attention {
@@ -149,7 +159,7 @@ struct call_keep {
 };
 
 /* Attention of each request's active block over its cached rows, then over the block itself, unless
- * its own rows are among the cached ones (call_keep wrote them). D = 128. */
+ * its own rows are among the cached ones (call_keep wrote them). */
 struct call_block_attention {
     const void *q;              /* [T, H, D], tokens q_stride apart */
     const void *k, *v;          /* [T, G, D], the block's own, tokens kv_stride apart */
@@ -326,8 +336,8 @@ struct call_random {
  * attends to rows 0 .. extent[t] - 1 of its request, which are at least one and, within a request,
  * never fewer than the query before attends to. Prefill, decoding and a few kept tokens of a block
  * differ in nothing else. A request's own rows are written before (call_rope with kv_rows); rows
- * that no query attends to may hold anything. page_rows is a power of two, 4 to 256. The GPU takes
- * D = 64 and 128. y is not q. */
+ * that no query attends to may hold anything. page_rows is a power of two, 4 to 256. y is
+ * not q. */
 struct call_paged_attention {
     const void *q;         /* [T, H, D], tokens q_stride apart */
     const void *k, *v;     /* a layer's rows of the pool, [., G, D], rows kv_stride apart */

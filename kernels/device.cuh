@@ -77,10 +77,12 @@ template <int PENDING> static __device__ __forceinline__ void copy_async_wait() 
 }
 
 /* A tile row holds D bf16 as chunks of 16 bytes; the chunk is exclusive-ored with the row so that
- * the eight rows one ldmatrix phase reads lie in different banks. */
+ * the eight rows one ldmatrix phase reads lie in different banks. Rows of an odd multiple of 64
+ * bytes begin in either half of the banks by turns, and two of them share a number. */
 template <int D = 128>
 static __device__ __forceinline__ uint32_t tile_address(uint32_t base, int row, int chunk) {
-    return base + static_cast<uint32_t>(row * (D * 2) + ((chunk ^ (row & 7)) << 4));
+    return base + static_cast<uint32_t>(row * (D * 2) +
+                                        ((chunk ^ (D % 64 == 0 ? row & 7 : row / 2 & 3)) << 4));
 }
 
 static __device__ __forceinline__ void matrix_load(uint32_t (&r)[4], uint32_t address) {

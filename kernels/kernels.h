@@ -33,9 +33,9 @@ cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
  * Calls on one stream may share it; calls that may overlap may not. */
 int64_t block_attention_scratch_bytes(int n_sms);
 /* Takes the faster path; those below are the paths themselves. `few` takes calls whose items would
- * not fill the GPU, four blocks each (compute capability 9.0; else, for more of them, for invariant
- * calls and where own_cached cudaErrorNotSupported); `line` takes `compact` stages where a
- * multiprocessor has less than 160 KiB of shared memory. */
+ * not fill the GPU, four blocks each (compute capability 9.0 and D = 128; else, for more of them,
+ * for invariant calls and where own_cached cudaErrorNotSupported); `line` takes `compact` stages
+ * where a multiprocessor has less than 160 KiB of shared memory. */
 cudaError_t kernel_block_attention(const struct call_block_attention *call, cudaStream_t stream);
 cudaError_t kernel_block_attention_few(const struct call_block_attention *call,
                                        cudaStream_t stream);
@@ -45,9 +45,9 @@ cudaError_t kernel_block_attention_compact(const struct call_block_attention *ca
                                            cudaStream_t stream);
 
 /* Takes the faster path; those below are the paths themselves. Scratch is that of block attention.
- * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0,
- * D = 128 and pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. `few` is
- * that of block attention, for D = 128. */
+ * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0 and
+ * pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. `few` is that of
+ * block attention. */
 cudaError_t kernel_paged_attention(const struct call_paged_attention *call, cudaStream_t stream);
 cudaError_t kernel_paged_attention_few(const struct call_paged_attention *call,
                                        cudaStream_t stream);

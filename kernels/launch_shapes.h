@@ -21,10 +21,11 @@ static inline bool line_wants_compact(int bytes_per_multiprocessor) {
 }
 
 /* rows: the queries of a group's heads; an invariant call's keys are never shared among warps. */
-static inline struct line_shape line_shape_of(int64_t rows, bool invariant, bool compact) {
-    struct line_shape shape = {8, 1, compact ? 32 : 64};
+static inline struct line_shape line_shape_of(int64_t rows, bool invariant, bool compact,
+                                              int head_size) {
+    struct line_shape shape = {LINE_MOST_WARPS(head_size), 1, compact || head_size > 128 ? 32 : 64};
     if (invariant) {
-        shape.warps_m = rows <= 32 ? 2 : 8;
+        shape.warps_m = rows <= 32 ? 2 : shape.warps_m;
     } else if (rows <= 16) {
         shape.warps_m = 1;
         shape.warps_n = shape.tile_keys / 16;
@@ -42,8 +43,8 @@ static inline int line_threads(struct line_shape shape) {
 
 /* Stages of keys and values, and the buffers through which warps of the same rows merge. */
 static inline int line_bytes(struct line_shape shape, int head_size) {
-    return LINE_STAGES * 2 * shape.tile_keys * head_size * 2 +
-           (shape.warps_n - 1) * 16 * shape.warps_m * (LINE_MERGE_COLUMNS + 2) * 4;
+    return LINE_STAGES(head_size) * 2 * shape.tile_keys * head_size * 2 +
+           (shape.warps_n - 1) * 16 * shape.warps_m * (LINE_MERGE_COLUMNS(head_size) + 2) * 4;
 }
 
 /* A block's threads, and what each holds: vectors of 8 channels, or keys. */
@@ -69,7 +70,8 @@ static inline struct block_shape norm_shape_of(int n_rows, int n_channels, bool 
 
 /* As many threads as the heads need, in whole warps; n_heads: of queries, keys and values. */
 static inline int rope_threads(int head_size, int n_heads) {
-    const int needed = ((n_heads + ROPE_HEADS - 1) / ROPE_HEADS * (head_size / 16) + 31) / 32 * 32;
+    const int lanes = ROPE_LANES(head_size);
+    const int needed = ((n_heads + ROPE_HEADS - 1) / ROPE_HEADS * lanes + 31) / 32 * 32;
     return needed < ROPE_MOST_THREADS ? needed : (int)ROPE_MOST_THREADS;
 }
 

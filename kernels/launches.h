@@ -43,18 +43,11 @@ enum {
     MOE_RING_BYTES = 208 << 10,
     MOE_FEW_RING_BYTES = 108 << 10,             /* two blocks a multiprocessor */
     HEAD_RING_BYTES = 4 * (128 + 256) * 64 * 2, /* four stages of rows and tokens by 64 channels */
-    DENSE_TILE_ROWS = 128,
-    DENSE_TILE_KEYS = 64,
-    DENSE_BYTES = (DENSE_TILE_ROWS + 4 * DENSE_TILE_KEYS) * 256, /* keys and values in two stages */
     DENSE_WGMMA_STAGES = 2,
-    PAGED_WGMMA_STAGES = 3,
-    WARPGROUP_TILE_BYTES = 128 * 256, /* 128 rows of a head of 128 */
     FEW_ATTENTION_STAGES = 3,
     FEW_ATTENTION_STAGE_BYTES = 2 * 64 * 256, /* keys and values of 64 rows */
     MOE_MMA_STAGES = 3,
     MOE_MMA_STAGE_BYTES = (128 + 64) * 64 * 2, /* rows of weights and pairs by 64 channels */
-    LINE_STAGES = 3,
-    LINE_MERGE_COLUMNS = 64,
 
     /* Threads that a shape changes, at most (launch_shapes.h). */
     NORM_MOST_THREADS = 512,
@@ -70,7 +63,31 @@ enum {
     RANKED_THREADS = 512,
 };
 
-/* Attention of warpgroup.cuh: queries, then stages of keys and of values. */
-#define WARPGROUP_BYTES(stages) ((1 + 2 * (stages)) * WARPGROUP_TILE_BYTES + RING_ALIGNMENT)
+/* Dense attention of heads of D channels: a warp has as many fragments of 16 rows as its registers
+ * have room for; keys and values are in two stages. */
+#define DENSE_FRAGMENTS(D) ((D) > 128 ? 1 : 2)
+#define DENSE_TILE_ROWS(D) (DENSE_THREADS / 32 * 16 * DENSE_FRAGMENTS(D))
+#define DENSE_TILE_KEYS(D) (32 * DENSE_FRAGMENTS(D))
+#define DENSE_BYTES(D)     ((DENSE_TILE_ROWS(D) + 4 * DENSE_TILE_KEYS(D)) * (D)*2)
+
+/* Block and paged attention (launch_shapes.h says which shape): the most warps of 16 rows, the
+ * stages, and the columns that warps of the same rows merge at a time. */
+#define LINE_MOST_WARPS(D)    ((D) > 128 ? 4 : 8)
+#define LINE_STAGES(D)        ((D) > 128 ? 2 : 3)
+#define LINE_MERGE_COLUMNS(D) ((D) % 64 == 0 ? 64 : 32)
+
+/* Neighbouring lanes that share a head when it is rotated, 16 channels each: a power of two. */
+#define ROPE_LANES(D) ((D) > 128 ? 16 : (D) > 64 ? 8 : 4)
+
+/* Lanes that share a key, 8 channels each, when a block's context is chosen: a power of two. */
+#define SELECT_LANES(D) ((D) > 128 ? 32 : (D) > 64 ? 16 : 8)
+
+/* Attention of warpgroup.cuh: 128 rows of queries, then stages of keys and of values, all in planes
+ * of 64 columns, 128 bytes of a row. */
+#define PAGED_WGMMA_STAGES(D)  ((D) > 128 ? 2 : 3)
+#define WARPGROUP_TILE_KEYS(D) ((D) > 128 ? 64 : 128)
+#define WARPGROUP_PLANES(D)    (((D) + 63) / 64)
+#define WARPGROUP_BYTES(D, stages)                                                                 \
+    ((128 + 2 * (stages)*WARPGROUP_TILE_KEYS(D)) * WARPGROUP_PLANES(D) * 128 + RING_ALIGNMENT)
 
 #endif

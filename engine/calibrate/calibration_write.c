@@ -76,10 +76,12 @@ static void write_provenance(const struct calibration *c, FILE *file) {
 static const double assumed_between_ns = 47e3, ns_a_us = 1e3;
 
 /* As the kernels are built; the CPU's work on rows one by one. */
-static void write_tiles(bool is_gpu, FILE *file) {
+static void write_tiles(const struct calibration *c, FILE *file) {
+    const bool is_gpu = calibration_is_gpu(c);
+    const uint32_t head = calibration_model(c)->head_dim;
     struct tiles tiles = tiles_default;
-    tiles.query_rows = is_gpu ? DENSE_TILE_ROWS : 1;
-    tiles.key_rows = is_gpu ? DENSE_TILE_KEYS : 1;
+    tiles.query_rows = is_gpu ? DENSE_TILE_ROWS(head) : 1;
+    tiles.key_rows = is_gpu ? DENSE_TILE_KEYS(head) : 1;
     tiles_write(&tiles, file);
 }
 
@@ -136,7 +138,7 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
     if (has_steps) {
         write_steps(c->report, calibration_rests(c) ? assumed_between_ns : 0, file);
     }
-    write_tiles(calibration_is_gpu(c), file);
+    write_tiles(c, file);
     for (size_t i = 0; i < c->grid.n; i++) {
         double median_us, spread;
         samples_summarise(&c->samples, i, &median_us, &spread);

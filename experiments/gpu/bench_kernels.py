@@ -539,6 +539,62 @@ def bench_dense():
                    {"ours": us[name], **{peer: us[peer] for peer in peers}}, 0, flops)
 
 
+def by_size(kind, size, ours, q, k, v, n_bytes, flops):
+    """Ours beside those of SDPA's kernels that take the size; q, k, v: lists of [B, H, T, D]."""
+    candidates = {"ours": ours}
+    gqa = q[0].shape[1] != k[0].shape[1]
+    for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
+        runs = [sdpa(backend, *of, gqa) for of in zip(q, k, v)]
+        try:
+            runs[0]()
+            candidates[name] = runs
+        except RuntimeError as error:
+            print(f"{name} has no heads of {size}: {str(error).splitlines()[0]}")
+    b, heads, queries, _ = q[0].shape
+    shape = f"{kind} D{size} B{b} q{queries} kv{k[0].shape[2]} H{heads}/{k[0].shape[1]}"
+    report("heads", shape, time_all(candidates), n_bytes, flops)
+
+
+def bench_heads():
+    """Attention in its three kinds by the size of a head, of calls that arithmetic and that memory bounds."""
+    heads, kv, page_rows = 32, 8, 64
+    scratch = torch.zeros(lib.block_attention_scratch_bytes(SMS), device="cuda", dtype=torch.uint8)
+    for size in (64, 96, 128, 256):
+        strides = dict(q_stride=heads * size, kv_stride=kv * size, y_stride=heads * size, n_heads=heads,
+                       n_kv_heads=kv, head_size=size)
+        b, n = 8, 1024
+        q, k, v = rand(b * n, heads, size), rand(b * n, kv, size), rand(b * n, kv, size)
+        run = launch("kernel_dense_attention", calls.DenseAttention, q=q, k=k, v=v, y=torch.empty_like(q),
+                     start=ints([i * n for i in range(b + 1)]), n_requests=b, n_tokens=b * n, max_tokens=n, **strides)
+        by_size("dense", size, [run], *([t.view(b, n, -1, size).transpose(1, 2)] for t in (q, k, v)),
+                2 * b * n * (2 * heads + 2 * kv) * size, 4.0 * b * n * n * heads * size)
+        for b, queries, rows in ((64, 32, 2048), (64, 1, 2048), (16, 512, 2048)):
+            n_bytes = 2 * (2 * b * (rows + queries) * kv + 2 * b * queries * heads) * size
+            flops = 4.0 * b * queries * (rows + queries) * heads * size
+            block, paged, peers = [], [], ([], [], [])
+            starts = ints([i * queries for i in range(b + 1)])
+            n_pages = (rows + queries + page_rows - 1) // page_rows
+            pages = torch.randperm(b * n_pages, device="cuda").int()
+            common = dict(start=starts, scratch=scratch, n_requests=b, max_queries=queries, **strides)
+            for _ in range(sets_for(n_bytes)):
+                q = rand(b * queries, heads, size)
+                k, v = rand(b * n_pages * page_rows, kv, size), rand(b * n_pages * page_rows, kv, size)
+                cache, y = rand(2 * b * rows * kv * size), torch.empty_like(q)
+                block.append(launch("kernel_block_attention", calls.BlockAttention, q=q, k=k, v=v, cache=cache, y=y,
+                                    kept=ints([rows] * b),
+                                    cache_start=ints([2 * i * rows * kv * size for i in range(b)], torch.int64), **common))
+                paged.append(launch("kernel_paged_attention", calls.PagedAttention, q=q, k=k, v=v, y=y, pages=pages,
+                                    extent=ints([rows + queries] * (b * queries)), n_tokens=b * queries,
+                                    max_pages=n_pages, page_rows=page_rows, max_extent=rows + queries, **common))
+                for to, t in zip(peers, (q.view(b, queries, heads, size).transpose(1, 2).contiguous(),
+                                         rand(b, kv, rows + queries, size), rand(b, kv, rows + queries, size))):
+                    to.append(t)
+            by_size("block", size, block, *peers, n_bytes, flops)
+            by_size("paged", size, paged, *peers, n_bytes, flops)
+            del block, paged, peers
+            torch.cuda.empty_cache()
+
+
 def main(pieces):
     """Runs the bench_ functions that sys.argv names, else those of pieces, a dictionary."""
     status = lib.head_open(c.byref(head_handle))
@@ -564,4 +620,4 @@ if __name__ == "__main__":
     main({"norm": bench_norm, "rope": bench_rope, "swiglu": bench_swiglu, "embed": bench_embed,
           "add": bench_add, "keep": bench_keep, "block": bench_block, "select": bench_select, "features": bench_features,
           "sample": bench_sample, "head": bench_head, "linear": bench_linear,
-          "dense": bench_dense})
+          "dense": bench_dense, "heads": bench_heads})

@@ -6,6 +6,7 @@
  * in turn, those of the longest request first, so that none is left with a long one at the end. */
 #include "kernels/attention/dense_attention.cuh"
 #include "kernels/attention/warpgroup.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 
@@ -71,20 +72,24 @@ static __device__ __forceinline__ bool item_find(const struct call_dense_attenti
     return true;
 }
 
-/* Two halves of a tile. */
+/* N planes of a tile of a head. */
+template <int N, int PLANE_BYTES>
 static __device__ __forceinline__ void fetch(uint32_t to, const CUtensorMap *map, uint32_t full,
-                                             int plane, int row) {
-    barrier_expect(full, TILE_BYTES);
-    for (int half = 0; half < 2; half++) {
-        tensor_copy(to + half * HALF_BYTES, map, full, half * 64, plane, row);
+                                             int head, int row) {
+    barrier_expect(full, N * PLANE_BYTES);
+    for (int plane = 0; plane < N; plane++) {
+        tensor_copy(to + plane * PLANE_BYTES, map, full, plane * 64, head, row);
     }
 }
 
 /* One thread's work: all items of the block. */
+template <int D>
 static __device__ __forceinline__ void
 fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
             const CUtensorMap *k_map, const CUtensorMap *v_map,
             const struct call_dense_attention &call, const struct dense_order &order) {
+    typedef struct warpgroup_tile<D> tile;
+    constexpr int PLANES = tile::PLANES, PLANE_BYTES = tile::PLANE_BYTES;
     struct ring_place<STAGES> place = {
         0, 1
     };
@@ -94,21 +99,23 @@ fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
         ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
-        fetch(ring.q_tile, q_map, ring.q_full, item.head, item.queries.first + item.row0);
-        for (int row = 0; row < item.length; row += TILE_N) {
+        fetch<PLANES, tile::Q_PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
+                                           item.queries.first + item.row0);
+        for (int row = 0; row < item.length; row += tile::TILE_N) {
             const int at = place.at;
             ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
-            fetch(ring.k_ring + at * TILE_BYTES, k_map, ring.k_full + at * 8, kv_head,
-                  item.first + row);
+            fetch<PLANES, PLANE_BYTES>(ring.k_ring + at * tile::BYTES, k_map, ring.k_full + at * 8,
+                                       kv_head, item.first + row);
             ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
-            fetch(ring.v_ring + at * TILE_BYTES, v_map, ring.v_full + at * 8, kv_head,
-                  item.first + row);
+            fetch<PLANES, PLANE_BYTES>(ring.v_ring + at * tile::BYTES, v_map, ring.v_full + at * 8,
+                                       kv_head, item.first + row);
             place.next();
         }
     }
 }
 #endif
 
+template <int D>
 static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
     dense_attention_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
                                  const __grid_constant__ CUtensorMap k_map,
@@ -122,16 +129,17 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
     __shared__ __align__(8) uint64_t barriers[ring_barriers<STAGES>];
     __shared__ struct dense_order order;
     order_requests(call, order);
-    const struct attention_ring<STAGES> ring = ring_open<STAGES>(shared, barriers);
+    const struct attention_ring<STAGES> ring = ring_open<D, STAGES>(shared, barriers);
     if (threadIdx.x < 128) {
         registers_give<24>();
         if (threadIdx.x == 0) {
-            fetch_items(ring, &q_map, &k_map, &v_map, call, order);
+            fetch_items<D>(ring, &q_map, &k_map, &v_map, call, order);
         }
         return;
     }
     registers_take<240>();
-    struct attender<STAGES> attender;
+    constexpr int TILE_N = warpgroup_tile<D>::TILE_N;
+    struct attender<D, STAGES> attender;
     struct dense_item item = {.i = (int)blockIdx.x};
     attender.open(ring);
     for (; item_find(call, order, item); item.i += gridDim.x) {
@@ -143,13 +151,50 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
             const int row = item.row0 + attender.row() + half * 8;
             attender.store(half,
                            static_cast<__nv_bfloat16 *>(call.y) +
-                               (int64_t)(item.queries.first + row) * call.y_stride +
-                               item.head * HEAD_SIZE,
+                               (int64_t)(item.queries.first + row) * call.y_stride + item.head * D,
                            row < item.queries.n);
         }
     }
     attender.close();
 #endif
+}
+
+template <int D>
+static cudaError_t dense_start(const struct call_dense_attention *call, cudaStream_t stream) {
+    constexpr int TILE_N = warpgroup_tile<D>::TILE_N, BYTES = WARPGROUP_BYTES(D, STAGES);
+    CUtensorMap q_map, k_map, v_map;
+    if (!hopper_map(&q_map, call->q, D, call->n_heads, D, dense_attention_rows(call),
+                    call->q_stride, TILE_M) ||
+        !hopper_map(&k_map, call->k, D, call->n_kv_heads, D, call->n_tokens, call->kv_stride,
+                    TILE_N) ||
+        !hopper_map(&v_map, call->v, D, call->n_kv_heads, D, call->n_tokens, call->kv_stride,
+                    TILE_N)) {
+        return cudaErrorNotSupported;
+    }
+    int n_sms;
+    cudaError_t status = multiprocessors(&n_sms);
+    if (status == cudaSuccess) {
+        status = shared_allow(dense_attention_wgmma_kernel<D>, BYTES);
+    }
+    if (status != cudaSuccess) {
+        return status;
+    }
+    const int64_t most_tiles = (dense_attention_most_rows(call) + TILE_M - 1) / TILE_M;
+    const float scale_log2 = 1.44269504088896341f / sqrtf((float)D);
+    for (int first = 0; first < call->n_requests && status == cudaSuccess; first += MOST_REQUESTS) {
+        struct call_dense_attention some = *call;
+        some.start += first;
+        some.n_requests -= first;
+        some.n_requests = some.n_requests < MOST_REQUESTS ? some.n_requests : MOST_REQUESTS;
+        const int64_t most_items = most_tiles * call->n_heads * some.n_requests;
+        if (most_items > INT32_MAX - 65536) {
+            return cudaErrorInvalidValue;
+        }
+        launch(dense_attention_wgmma_kernel<D>, (unsigned)(most_items < n_sms ? most_items : n_sms),
+               WARPGROUP_THREADS, BYTES, stream, q_map, k_map, v_map, some, scale_log2);
+        status = cudaGetLastError();
+    }
+    return status;
 }
 
 extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_attention *call,
@@ -163,40 +208,8 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
     if (call->n_requests == 0 || call->max_tokens == 0) {
         return cudaSuccess;
     }
-    CUtensorMap q_map, k_map, v_map;
-    if (!hopper_map(&q_map, call->q, HEAD_SIZE, call->n_heads, HEAD_SIZE,
-                    dense_attention_rows(call), call->q_stride, TILE_M) ||
-        !hopper_map(&k_map, call->k, HEAD_SIZE, call->n_kv_heads, HEAD_SIZE, call->n_tokens,
-                    call->kv_stride, TILE_N) ||
-        !hopper_map(&v_map, call->v, HEAD_SIZE, call->n_kv_heads, HEAD_SIZE, call->n_tokens,
-                    call->kv_stride, TILE_N)) {
-        return cudaErrorNotSupported;
-    }
-    int n_sms;
-    cudaError_t status = multiprocessors(&n_sms);
-    if (status == cudaSuccess) {
-        status = shared_allow(dense_attention_wgmma_kernel, WARPGROUP_BYTES(STAGES));
-    }
-    if (status != cudaSuccess) {
-        return status;
-    }
-    const int64_t most_tiles = (dense_attention_most_rows(call) + TILE_M - 1) / TILE_M;
-    const float scale_log2 = 1.44269504088896341f / sqrtf((float)HEAD_SIZE);
-    for (int first = 0; first < call->n_requests && status == cudaSuccess; first += MOST_REQUESTS) {
-        struct call_dense_attention some = *call;
-        some.start += first;
-        some.n_requests -= first;
-        some.n_requests = some.n_requests < MOST_REQUESTS ? some.n_requests : MOST_REQUESTS;
-        const int64_t most_items = most_tiles * call->n_heads * some.n_requests;
-        if (most_items > INT32_MAX - 65536) {
-            return cudaErrorInvalidValue;
-        }
-        launch(dense_attention_wgmma_kernel, (unsigned)(most_items < n_sms ? most_items : n_sms),
-               WARPGROUP_THREADS, WARPGROUP_BYTES(STAGES), stream, q_map, k_map, v_map, some,
-               scale_log2);
-        status = cudaGetLastError();
-    }
-    return status;
+    return by_head_size(call->head_size,
+                        [&](auto head) { return dense_start<decltype(head)::SIZE>(call, stream); });
 }
 
 extern "C" cudaError_t kernel_dense_attention(const struct call_dense_attention *call,

@@ -211,7 +211,8 @@ extern "C" cudaError_t kernel_block_attention_few(const struct call_block_attent
     if (!block_attention_valid(call)) {
         return cudaErrorInvalidValue;
     }
-    return call->own_cached ? cudaErrorNotSupported : few_attention<stored_keys>(call, stream);
+    return call->own_cached ? cudaErrorNotSupported
+                            : few_attention<stored_keys<HEAD_SIZE>>(call, stream);
 }
 
 extern "C" cudaError_t kernel_paged_attention_few(const struct call_paged_attention *call,

@@ -4,6 +4,7 @@
  * They are added in one order, whatever else is in the call. Queries and keys come straight from
  * memory to fragments, 16 bytes a lane: both in the same permuted order along D. */
 #include "kernels/device.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
@@ -189,19 +190,17 @@ static void importance_start(const struct call_importance *call, cudaStream_t st
 }
 
 extern "C" cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t stream) {
-    if (call->dtype != KERNEL_BF16 || (call->head_size != 128 && call->head_size != 64) ||
-        call->n_requests < 0 || call->n_kv_heads <= 0 || call->n_heads <= 0 ||
-        call->n_heads % call->n_kv_heads != 0 || call->q_stride % 8 != 0 ||
-        call->kv_stride % 8 != 0 || call->max_masked < 0 || call->max_masked > FOCUS_MAX_BLOCK) {
+    if (call->dtype != KERNEL_BF16 || !is_head_size(call->head_size) || call->n_requests < 0 ||
+        call->n_kv_heads <= 0 || call->n_heads <= 0 || call->n_heads % call->n_kv_heads != 0 ||
+        call->q_stride % 8 != 0 || call->kv_stride % 8 != 0 || call->max_masked < 0 ||
+        call->max_masked > FOCUS_MAX_BLOCK) {
         return cudaErrorInvalidValue;
     }
     if (call->n_requests == 0) {
         return cudaSuccess;
     }
-    if (call->head_size == 64) {
-        importance_start<64>(call, stream);
-    } else {
-        importance_start<128>(call, stream);
-    }
-    return cudaGetLastError();
+    return by_head_size(call->head_size, [&](auto head) {
+        importance_start<decltype(head)::SIZE>(call, stream);
+        return cudaGetLastError();
+    });
 }

@@ -19,9 +19,9 @@ struct key_row {
 
 /* Kept keys, n_keys apart from their values, then the block's own unless they are among the kept
  * ones. In tiles each of the two begins a tile of its own. */
-struct stored_keys {
+template <int D> struct stored_keys {
     typedef struct call_block_attention call;
-    enum { HEAD_SIZE = 128 };
+    enum { HEAD_SIZE = D };
     /* Whether a request's queries reach differently far. */
     static constexpr bool RAGGED = false;
 

@@ -5,17 +5,17 @@
  * WHOLE: no item is cut. With WARPS_N = 1 the sums of a row then are the same whatever tile of
  * queries it is in, and whatever other requests are in the batch. */
 #include "kernels/attention/merge.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
-
-enum { MERGE_COLUMNS = LINE_MERGE_COLUMNS };
 
 /* The WARPS_N warps of the same rows hand their closed parts to the first of them, some columns at
  * a time through memory of WARPS_N - 1 buffers. */
 template <int D, int WARPS_M, int WARPS_N>
 static __device__ __forceinline__ void warps_merge(struct part<D> &part, float *buffers, int warp_m,
                                                    int warp_n, float scale_log2) {
+    constexpr int MERGE_COLUMNS = LINE_MERGE_COLUMNS(D);
     constexpr int WIDTH = MERGE_COLUMNS + 2, BUFFER = 16 * WARPS_M * WIDTH;
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -87,7 +87,8 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     dependents_launch();
     constexpr int TILE_M = 16 * WARPS_M, THREADS = 32 * WARPS_M * WARPS_N;
     constexpr int WARP_KEYS = TILE_N / WARPS_N, TILE_BYTES = TILE_N * D * 2;
-    constexpr int STAGE_BYTES = 2 * TILE_BYTES, CHUNKS = D / 8;
+    constexpr int STAGE_BYTES = 2 * TILE_BYTES;
+    typedef struct row_copy<D, THREADS> copy;
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ int arrived;
     const uint32_t stages = shared_address(shared);
@@ -108,16 +109,25 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
         if (load_at < stretch.end) {
             const int n_keys = load.reach.template in_tile<TILE_N>(load.tile);
             const uint32_t to = stages + (n_issued % STAGES) * STAGE_BYTES;
-            const int chunk = threadIdx.x % CHUNKS;
+            const int chunk = threadIdx.x % copy::LANES;
             const typename KEYS::tile tile = KEYS::template tile_at<TILE_N>(
                 call, load.kv_head, load.first, load.reach, load.tile, chunk * 8);
 #pragma unroll
-            for (int i = 0; i < TILE_N * CHUNKS / THREADS; i++) {
-                const int row = i * (THREADS / CHUNKS) + threadIdx.x / CHUNKS;
+            for (int i = 0; i < (TILE_N + copy::ROWS - 1) / copy::ROWS; i++) {
+                const int row = i * copy::ROWS + threadIdx.x / copy::LANES;
                 const bool valid = row < n_keys;
                 const struct key_row from = tile.row(row, valid, looked_up);
-                copy_async(tile_address<D>(to, row, chunk), from.k, valid);
-                copy_async(tile_address<D>(to + TILE_BYTES, row, chunk), from.v, valid);
+                if constexpr (copy::CHUNKS == 1) {
+                    copy_async(tile_address<D>(to, row, chunk), from.k, valid);
+                    copy_async(tile_address<D>(to + TILE_BYTES, row, chunk), from.v, valid);
+                } else if (row < TILE_N) {
+#pragma unroll
+                    for (int c = 0; c < copy::CHUNKS * copy::LANES; c += copy::LANES) {
+                        copy_async(tile_address<D>(to, row, chunk + c), from.k + c * 8, valid);
+                        copy_async(tile_address<D>(to + TILE_BYTES, row, chunk + c), from.v + c * 8,
+                                   valid);
+                    }
+                }
             }
             n_issued++;
             load_at += line_step<KEYS, TILE_N>(load);
@@ -203,7 +213,8 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
 
 template <class KEYS, int D, int WARPS_M, int WARPS_N, int TILE_N, bool WHOLE>
 static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaStream_t stream) {
-    auto kernel = line_attention_kernel<KEYS, D, WARPS_M, WARPS_N, TILE_N, LINE_STAGES, WHOLE>;
+    static_assert(16 * WARPS_M * part_floats<D> <= ATTENTION_PART_FLOATS, "a part");
+    auto kernel = line_attention_kernel<KEYS, D, WARPS_M, WARPS_N, TILE_N, LINE_STAGES(D), WHOLE>;
     const struct line_shape shape = {WARPS_M, WARPS_N, TILE_N};
     const int threads = line_threads(shape), bytes = line_bytes(shape, D);
     cudaError_t status = shared_allow(kernel, bytes);
@@ -226,12 +237,13 @@ static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaSt
 template <class KEYS, int D, int TILE_N>
 static cudaError_t line_choose(const typename KEYS::call *call, int n_sms, cudaStream_t stream) {
     const int64_t n_rows = (int64_t)call->max_queries * (call->n_heads / call->n_kv_heads);
-    const struct line_shape shape = line_shape_of(n_rows, call->invariant, TILE_N == 32);
-    auto start = line_start<KEYS, D, 8, 1, TILE_N, false>;
+    constexpr int MOST = LINE_MOST_WARPS(D);
+    const struct line_shape shape = line_shape_of(n_rows, call->invariant, TILE_N == 32, D);
+    auto start = line_start<KEYS, D, MOST, 1, TILE_N, false>;
     if (call->invariant) {
         start = shape.warps_m == 2 ? line_start<KEYS, D, 2, 1, TILE_N, true>
-                                   : line_start<KEYS, D, 8, 1, TILE_N, true>;
-    } else if (shape.warps_m < 8) {
+                                   : line_start<KEYS, D, MOST, 1, TILE_N, true>;
+    } else if (shape.warps_m < MOST) {
         start = shape.warps_m == 1   ? line_start<KEYS, D, 1, TILE_N / 16, TILE_N, false>
                 : shape.warps_m == 2 ? line_start<KEYS, D, 2, 2, TILE_N, false>
                                      : line_start<KEYS, D, 4, 1, TILE_N, false>;
@@ -239,7 +251,8 @@ static cudaError_t line_choose(const typename KEYS::call *call, int n_sms, cudaS
     return start(call, n_sms, stream);
 }
 
-/* compact: stages small enough for the 100 KiB of shared memory of sm_86 and sm_89. */
+/* compact: stages small enough for the 100 KiB of shared memory of sm_86 and sm_89, as those of
+ * wide heads always are. */
 template <class KEYS, int D>
 static cudaError_t line_attention(const typename KEYS::call *call, bool compact,
                                   cudaStream_t stream) {
@@ -248,8 +261,12 @@ static cudaError_t line_attention(const typename KEYS::call *call, bool compact,
     if (status != cudaSuccess || call->n_requests == 0 || call->max_queries == 0) {
         return status;
     }
-    return compact ? line_choose<KEYS, D, 32>(call, n_sms, stream)
-                   : line_choose<KEYS, D, 64>(call, n_sms, stream);
+    if constexpr (D <= 128) {
+        if (!compact) {
+            return line_choose<KEYS, D, 64>(call, n_sms, stream);
+        }
+    }
+    return line_choose<KEYS, D, 32>(call, n_sms, stream);
 }
 
 /* Whether the current device's shared memory wants compact stages. */
@@ -266,30 +283,43 @@ static cudaError_t wants_compact(bool *compact) {
 extern "C" int64_t block_attention_scratch_bytes(int n_sms) {
     const int64_t limit = ATTENTION_MAX_BLOCKS, most = (int64_t)n_sms * ATTENTION_MOST_PER_SM;
     const int64_t n_blocks = most < limit ? most : limit;
-    return ATTENTION_COUNTER_BYTES + n_blocks * 2 * 128 * part_floats<128> * 4; /* 128 rows each */
+    return ATTENTION_COUNTER_BYTES + n_blocks * 2 * ATTENTION_PART_FLOATS * 4;
+}
+
+/* A group's heads are rows of one tile. */
+template <class CALL> static bool heads_valid(const CALL *call) {
+    return is_head_size(call->head_size) && call->n_kv_heads > 0 && call->n_heads > 0 &&
+           call->n_heads % call->n_kv_heads == 0 &&
+           call->n_heads / call->n_kv_heads <= 16 * LINE_MOST_WARPS(call->head_size);
 }
 
 bool block_attention_valid(const struct call_block_attention *call) {
-    return call->dtype == KERNEL_BF16 && call->head_size == 128 && call->n_requests >= 0 &&
-           call->n_kv_heads > 0 && call->n_heads > 0 && call->n_heads % call->n_kv_heads == 0 &&
-           call->n_heads / call->n_kv_heads <= 128 && call->q_stride % 8 == 0 &&
-           call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 && call->max_queries >= 0;
+    return call->dtype == KERNEL_BF16 && heads_valid(call) && call->n_requests >= 0 &&
+           call->q_stride % 8 == 0 && call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 &&
+           call->max_queries >= 0;
+}
+
+static cudaError_t block_line(const struct call_block_attention *call, bool compact,
+                              cudaStream_t stream) {
+    if (!block_attention_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    return by_head_size(call->head_size, [&](auto head) {
+        constexpr int D = decltype(head)::SIZE;
+        return line_attention<stored_keys<D>, D>(call, compact, stream);
+    });
 }
 
 extern "C" cudaError_t kernel_block_attention_compact(const struct call_block_attention *call,
                                                       cudaStream_t stream) {
-    return block_attention_valid(call) ? line_attention<stored_keys, 128>(call, true, stream)
-                                       : cudaErrorInvalidValue;
+    return block_line(call, true, stream);
 }
 
 extern "C" cudaError_t kernel_block_attention_line(const struct call_block_attention *call,
                                                    cudaStream_t stream) {
     bool compact;
-    if (!block_attention_valid(call)) {
-        return cudaErrorInvalidValue;
-    }
     const cudaError_t status = wants_compact(&compact);
-    return status == cudaSuccess ? line_attention<stored_keys, 128>(call, compact, stream) : status;
+    return status == cudaSuccess ? block_line(call, compact, stream) : status;
 }
 
 extern "C" cudaError_t kernel_block_attention(const struct call_block_attention *call,
@@ -302,10 +332,8 @@ extern "C" cudaError_t kernel_block_attention(const struct call_block_attention 
 
 bool paged_attention_valid(const struct call_paged_attention *call) {
     const int rows = call->page_rows;
-    return call->dtype == KERNEL_BF16 && (call->head_size == 128 || call->head_size == 64) &&
-           call->n_requests >= 0 && call->n_kv_heads > 0 && call->n_heads > 0 &&
-           call->n_heads % call->n_kv_heads == 0 && call->n_heads / call->n_kv_heads <= 128 &&
-           rows >= 4 && rows <= 256 && (rows & (rows - 1)) == 0 && call->q_stride % 8 == 0 &&
+    return call->dtype == KERNEL_BF16 && heads_valid(call) && call->n_requests >= 0 && rows >= 4 &&
+           rows <= 256 && (rows & (rows - 1)) == 0 && call->q_stride % 8 == 0 &&
            call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 && call->max_queries >= 0 &&
            call->max_extent <= (int64_t)call->max_pages * rows;
 }
@@ -315,8 +343,9 @@ static cudaError_t paged_line(const struct call_paged_attention *call, bool comp
     if (!paged_attention_valid(call)) {
         return cudaErrorInvalidValue;
     }
-    return call->head_size == 64 ? line_attention<paged_keys, 64>(call, compact, stream)
-                                 : line_attention<paged_keys, 128>(call, compact, stream);
+    return by_head_size(call->head_size, [&](auto head) {
+        return line_attention<paged_keys, decltype(head)::SIZE>(call, compact, stream);
+    });
 }
 
 extern "C" cudaError_t kernel_paged_attention_compact(const struct call_paged_attention *call,

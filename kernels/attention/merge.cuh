@@ -32,6 +32,9 @@ merge_rows(void *base, int64_t stride, const struct item_rows &rows, const float
            const struct item_parts &parts, float scale_log2, int thread) {
     constexpr int PER_ROW = D / 4, APART = N_THREADS / PER_ROW, ROW_FLOATS = part_floats<D>;
     const int column = thread % PER_ROW * 4;
+    if (N_THREADS % PER_ROW != 0 && thread >= APART * PER_ROW) {
+        return;
+    }
 #pragma unroll 1
     for (int in_tile = thread / PER_ROW; in_tile < rows.n_rows; in_tile += ROWS * APART) {
         float peak[ROWS], weight[ROWS], y[ROWS][4];

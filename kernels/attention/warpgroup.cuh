@@ -1,29 +1,32 @@
-/* Attention by warpgroup products (sm_90a), whatever the source of keys. A block holds 128 query
- * rows, 64 for each of two warpgroups; a third warpgroup's warp or thread fetches keys and values,
- * STAGES stages of 128 each. Each warpgroup starts the next tile's scores before it adds up this
- * tile's values, so that the tensor cores work through the exponentials; the two take turns to
- * issue, so that one's exponentials run under the other's products (Shah et al., FlashAttention-3,
- * arXiv 2407.08608, sections 3.1 and 3.2). */
+/* Attention by warpgroup products (sm_90a), whatever the source of keys, of heads of D channels. A
+ * block holds 128 query rows, 64 for each of two warpgroups; a third warpgroup's warp or thread
+ * fetches keys and values, STAGES stages of TILE_N each. Each warpgroup starts the next tile's
+ * scores before it adds up this tile's values, so that the tensor cores work through the
+ * exponentials; the two take turns to issue, so that one's exponentials run under the other's
+ * products (Shah et al., FlashAttention-3, arXiv 2407.08608, sections 3.1 and 3.2). */
 #ifndef UNMASK_KERNELS_ATTENTION_WARPGROUP_CUH
 #define UNMASK_KERNELS_ATTENTION_WARPGROUP_CUH
 
 #include "kernels/attention/fragments.cuh"
 #include "kernels/launches.h"
-#include "kernels/linear/wgmma.cuh"
+#include "kernels/linear/wgmma_widths.cuh"
 
 enum {
-    HEAD_SIZE = 128,
     TILE_M = 128,
-    TILE_N = 128,
-    HALF_BYTES = TILE_N * 128, /* a tile is two halves of 64 columns */
-    TILE_BYTES = WARPGROUP_TILE_BYTES,
     /* Named barriers: the warpgroups' turns, both together, and each by itself. */
     TURN = 1,
     BOTH = 3,
     ALONE = 4,
 };
 
-static_assert(TILE_BYTES == 2 * HALF_BYTES, "a tile");
+/* A tile of keys or values, and that of queries, in planes of 64 columns; what a plane has past the
+ * head is zeros. */
+template <int D> struct warpgroup_tile {
+    static constexpr int TILE_N = WARPGROUP_TILE_KEYS(D), PLANES = WARPGROUP_PLANES(D);
+    static constexpr int COLUMNS = PLANES * 64;
+    static constexpr int PLANE_BYTES = TILE_N * 128, BYTES = PLANES * PLANE_BYTES;
+    static constexpr int Q_PLANE_BYTES = TILE_M * 128, Q_BYTES = PLANES * Q_PLANE_BYTES;
+};
 
 #if HOPPER_DEVICE
 
@@ -35,13 +38,13 @@ template <int STAGES> struct attention_ring {
 template <int STAGES> constexpr int ring_barriers = 2 + 4 * STAGES;
 
 /* By all threads of the block; barriers are ready afterwards. */
-template <int STAGES>
+template <int D, int STAGES>
 static __device__ __forceinline__ struct attention_ring<STAGES>
 ring_open(const unsigned char *shared, const uint64_t *barriers) {
     struct attention_ring<STAGES> ring;
     ring.q_tile = (shared_address(shared) + 1023) / 1024 * 1024;
-    ring.k_ring = ring.q_tile + TILE_BYTES;
-    ring.v_ring = ring.k_ring + STAGES * TILE_BYTES;
+    ring.k_ring = ring.q_tile + warpgroup_tile<D>::Q_BYTES;
+    ring.v_ring = ring.k_ring + STAGES * warpgroup_tile<D>::BYTES;
     ring.q_full = shared_address(barriers);
     ring.q_empty = ring.q_full + 8;
     ring.k_full = ring.q_full + 16;
@@ -87,13 +90,15 @@ template <int STAGES> struct ring_place {
 };
 
 /* One of the two warpgroups that attend. */
-template <int STAGES> struct attender {
+template <int D, int STAGES> struct attender {
+    typedef struct warpgroup_tile<D> tile;
+    static constexpr int TILE_N = tile::TILE_N;
     struct attention_ring<STAGES> ring;
     struct ring_place<STAGES> k, v;
     int number, q_parity; /* number: 0 or 1 */
     bool leader;
-    float s[64], out[64], top[2], sum[2], shrink[2];
-    uint32_t p[8][4];
+    float s[TILE_N / 2], out[tile::COLUMNS / 2], top[2], sum[2], shrink[2];
+    uint32_t p[TILE_N / 16][4];
 
     /* This lane's first row of the 128; the other is 8 further down. */
     __device__ __forceinline__ int row() const {
@@ -123,12 +128,13 @@ template <int STAGES> struct attender {
     __device__ __forceinline__ void issue_scores() {
         ring_wait<STAGES>(ring.k_full + k.at * 8, k.parity);
         const uint64_t a = operand_rows(ring.q_tile + number * 64 * 128);
-        const uint64_t b = operand_rows(ring.k_ring + k.at * TILE_BYTES);
+        const uint64_t b = operand_rows(ring.k_ring + k.at * tile::BYTES);
         wgmma_begin();
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int at = i / 4 * (HALF_BYTES / 16) + i % 4 * 2;
-            wgmma_m64n128k16(s, a + at, b + at, i > 0);
+        for (int i = 0; i < D / 16; i++) {
+            const int from = i % 4 * 2;
+            wgmma_m64k16<TILE_N>(s, a + i / 4 * (tile::Q_PLANE_BYTES / 16) + from,
+                                 b + i / 4 * (tile::PLANE_BYTES / 16) + from, i > 0);
         }
         wgmma_commit();
     }
@@ -136,11 +142,14 @@ template <int STAGES> struct attender {
     __device__ __forceinline__ void clean_values(int n_keys) {
         if (n_keys < TILE_N) { /* both warpgroups write the same zeros */
             for (int i = n_keys * 8 + threadIdx.x % 128; i < TILE_N * 8; i += 128) {
-                const uint32_t to = ring.v_ring + v.at * TILE_BYTES + i * 16;
-                asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};\n"
-                             "st.shared.v4.b32 [%2], {%1, %1, %1, %1};\n" ::"r"(to),
-                             "r"(0), "r"(to + HALF_BYTES)
-                             : "memory");
+                const uint32_t to = ring.v_ring + v.at * tile::BYTES + i * 16;
+#pragma unroll
+                for (int plane = 0; plane < tile::PLANES; plane++) {
+                    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};\n" ::"r"(
+                                     to + plane * tile::PLANE_BYTES),
+                                 "r"(0)
+                                 : "memory");
+                }
             }
             asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
             named_barrier_sync(ALONE + number, 128);
@@ -152,11 +161,11 @@ template <int STAGES> struct attender {
         if constexpr (CLEAN) {
             clean_values(n_keys);
         }
-        const uint64_t b = operand_columns(ring.v_ring + v.at * TILE_BYTES, HALF_BYTES);
+        const uint64_t b = operand_columns(ring.v_ring + v.at * tile::BYTES, tile::PLANE_BYTES);
         wgmma_begin();
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            wgmma_m64n128k16_registers(out, p[i], b + i * (2048 / 16), accumulate || i > 0);
+        for (int i = 0; i < TILE_N / 16; i++) {
+            wgmma_m64k16_registers(out, p[i], b + i * (2048 / 16), accumulate || i > 0);
         }
         wgmma_commit();
     }
@@ -179,7 +188,7 @@ template <int STAGES> struct attender {
                                                  float scale_log2) {
         if (first_key + TILE_N > min(extent[0], extent[1])) {
 #pragma unroll
-            for (int i = 0; i < 64; i++) {
+            for (int i = 0; i < TILE_N / 2; i++) {
                 const int key = first_key + i / 4 * 8 + threadIdx.x % 4 * 2 + (i & 1);
                 s[i] = key < extent[i / 2 % 2] ? s[i] : ATTENTION_NEVER;
             }
@@ -188,7 +197,7 @@ template <int STAGES> struct attender {
         for (int half = 0; half < 2; half++) {
             float peak = ATTENTION_NEVER;
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
+            for (int i = 0; i < TILE_N / 8; i++) {
                 peak = fmaxf(peak, fmaxf(s[i * 4 + half * 2], s[i * 4 + half * 2 + 1]));
             }
             peak = fmaxf(top[half], quad_max(peak));
@@ -197,7 +206,7 @@ template <int STAGES> struct attender {
             const float shift = !RAGGED || peak > ATTENTION_NEVER ? peak * scale_log2 : 0;
             float added = 0;
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
+            for (int i = 0; i < TILE_N / 8; i++) {
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     float &x = s[i * 4 + half * 2 + j];
@@ -210,7 +219,7 @@ template <int STAGES> struct attender {
     }
     __device__ __forceinline__ void pack() {
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
+        for (int k = 0; k < TILE_N / 16; k++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 p[k][i] = bf16_pack(s[k * 8 + i * 2], s[k * 8 + i * 2 + 1]);
@@ -254,7 +263,7 @@ template <int STAGES> struct attender {
             values_done();
             pack();
 #pragma unroll
-            for (int i = 0; i < 64; i++) {
+            for (int i = 0; i < tile::COLUMNS / 2; i++) {
                 out[i] *= shrink[i / 2 % 2];
             }
         }
@@ -270,7 +279,7 @@ template <int STAGES> struct attender {
         const float scale = 1.0f / sum[half];
         uint4 *to = reinterpret_cast<uint4 *>(row);
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* neighbours exchange pairs for 16-byte stores */
+        for (int i = 0; i < D / 32; i++) { /* neighbours exchange pairs for 16-byte stores */
             uint32_t word[4];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -287,13 +296,13 @@ template <int STAGES> struct attender {
     __device__ __forceinline__ void leave(int half, float *row) const {
         const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < D / 8; i++) {
             *reinterpret_cast<float2 *>(row + i * 8 + lane % 4 * 2) =
                 make_float2(out[i * 4 + half * 2], out[i * 4 + half * 2 + 1]);
         }
         if (lane % 4 == 0) {
-            row[HEAD_SIZE] = top[half];
-            row[HEAD_SIZE + 1] = sum[half];
+            row[D] = top[half];
+            row[D + 1] = sum[half];
         }
     }
 };

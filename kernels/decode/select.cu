@@ -3,18 +3,22 @@
  * through memory (4 of every 4 D + 4 bytes). */
 #include "kernels/decode/top.cuh"
 #include "kernels/device.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
 
+/* SELECT_LANES neighbouring lanes have a key together: */
 enum {
-    HEAD_SIZE = 128,
     MAX_GROUP = 16,
-    SCORE_KEYS = 8,                                         /* keys in flight a half-warp */
-    SCORE_CANDIDATES = 4 * SCORE_THREADS / 16 * SCORE_KEYS, /* a block */
-    PACK_ROWS = 4,                                          /* rows in flight a half-warp */
+    SCORE_KEYS = 8,   /* that they have in flight */
+    SCORE_ROUNDS = 4, /* of a block */
+    PACK_ROWS = 4,    /* that they have in flight */
     MAX_CANDIDATES = 65536,
 };
+
+/* The candidates that a block scores at a time. */
+template <int D> constexpr int score_round = SCORE_THREADS / SELECT_LANES(D) * SCORE_KEYS;
 
 static __device__ __forceinline__ int candidate_count(const struct call_select &call, int r) {
     return call.start[r + 1] - call.start[r] - (call.block_end[r] - call.block_start[r]);
@@ -31,12 +35,14 @@ static __device__ __forceinline__ int candidate_token(int candidate, int block_s
     return candidate < block_start ? candidate : candidate + block_end - block_start;
 }
 
-template <bool UNIFORM>
+template <int D, bool UNIFORM>
 static __global__ void __launch_bounds__(SCORE_THREADS)
     score_kernel(const struct call_select call) {
     dependencies_wait();
     dependents_launch();
-    __shared__ __align__(16) float query[MAX_GROUP * HEAD_SIZE];
+    constexpr int LANES = SELECT_LANES(D), GROUPS = SCORE_THREADS / LANES;
+    constexpr int SCORE_CANDIDATES = SCORE_ROUNDS * score_round<D>;
+    __shared__ __align__(16) float query[MAX_GROUP * D];
     const int r = blockIdx.z, kv_head = blockIdx.x, group = call.n_heads / call.n_kv_heads;
     const int n_candidates = candidate_count(call, r);
     const int first = blockIdx.y * SCORE_CANDIDATES;
@@ -46,22 +52,24 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
     const int start = call.start[r], block_start = call.block_start[r],
               block_end = call.block_end[r];
     const float scale = 1.0f / (float)(block_end - block_start);
-    const int lane = threadIdx.x % 16, half_warp = threadIdx.x / 16;
+    const int lane = threadIdx.x % LANES, at_once = threadIdx.x / LANES;
+    const bool holds = LANES * 8 == D || lane * 8 < D;
+    const int column = holds ? lane * 8 : 0;
     struct bf16x8 key[SCORE_KEYS], next[SCORE_KEYS];
     auto load = [&](struct bf16x8(&keys)[SCORE_KEYS], int base) {
 #pragma unroll
         for (int i = 0; i < SCORE_KEYS; i++) {
-            int c = base + i * (SCORE_THREADS / 16);
+            int c = base + i * GROUPS;
             c = c < n_candidates ? c : n_candidates - 1;
             const int64_t token = start + candidate_token(c, block_start, block_end);
-            keys[i] = bf16x8_load(call.k, token * call.kv_stride + kv_head * HEAD_SIZE + lane * 8);
+            keys[i] = bf16x8_load(call.k, token * call.kv_stride + kv_head * D + column);
         }
     };
-    load(next, first + half_warp); /* on their way while the query is averaged */
-    for (int i = threadIdx.x * 2; i < group * HEAD_SIZE; i += SCORE_THREADS * 2) {
+    load(next, first + at_once); /* on their way while the query is averaged */
+    for (int i = threadIdx.x * 2; i < group * D; i += SCORE_THREADS * 2) {
         const __nv_bfloat16 *q = static_cast<const __nv_bfloat16 *>(call.q) +
                                  (start + block_start) * call.q_stride +
-                                 (int64_t)kv_head * group * HEAD_SIZE + i;
+                                 (int64_t)kv_head * group * D + i;
         float2 sum = make_float2(0, 0);
 #pragma unroll 8
         for (int t = 0; t < block_end - block_start; t++) {
@@ -75,21 +83,21 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
     }
     __syncthreads();
     float *scores = call.scores + row_start(call, r, kv_head, n_candidates);
-    const float factor = UNIFORM ? 1.0f : rsqrtf((float)HEAD_SIZE);
-    constexpr int PER_ROUND = SCORE_THREADS / 16 * SCORE_KEYS;
+    const float factor = UNIFORM ? 1.0f : rsqrtf((float)D);
+    constexpr int PER_ROUND = score_round<D>;
 #pragma unroll 1
-    for (int round = 0; round < SCORE_CANDIDATES / PER_ROUND; round++) {
-        const int base = first + round * PER_ROUND + half_warp;
+    for (int round = 0; round < SCORE_ROUNDS; round++) {
+        const int base = first + round * PER_ROUND + at_once;
 #pragma unroll
         for (int i = 0; i < SCORE_KEYS; i++) {
             key[i] = next[i];
         }
-        if (round + 1 < SCORE_CANDIDATES / PER_ROUND) {
+        if (round + 1 < SCORE_ROUNDS) {
             load(next, base + PER_ROUND);
         }
         float best[SCORE_KEYS];
         for (int g = 0; g < group; g++) {
-            const float4 *from = reinterpret_cast<const float4 *>(query + g * HEAD_SIZE + lane * 8);
+            const float4 *from = reinterpret_cast<const float4 *>(query + g * D + column);
             const float4 low = from[0], high = from[1];
 #pragma unroll
             for (int i = 0; i < SCORE_KEYS; i++) {
@@ -97,8 +105,9 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
                 bf16x8_to_float(key[i], k);
                 float dot = k[0] * low.x + k[1] * low.y + k[2] * low.z + k[3] * low.w +
                             k[4] * high.x + k[5] * high.y + k[6] * high.z + k[7] * high.w;
+                dot = holds ? dot : 0;
 #pragma unroll
-                for (int step = 8; step > 0; step /= 2) {
+                for (int step = LANES / 2; step > 0; step /= 2) {
                     dot += __shfl_xor_sync(~0u, dot, step);
                 }
                 best[i] = g == 0 ? dot : UNIFORM ? best[i] + dot : fmaxf(best[i], dot);
@@ -106,7 +115,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
         }
 #pragma unroll
         for (int i = 0; i < SCORE_KEYS; i++) {
-            const int c = base + i * (SCORE_THREADS / 16);
+            const int c = base + i * GROUPS;
             if (lane == 0 && c < n_candidates) {
                 scores[c] = best[i] * factor;
             }
@@ -115,6 +124,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
 }
 
 /* The heads' parts of a uniform score, added up in order into the first row. */
+template <int D>
 static __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const struct call_select call) {
     dependencies_wait();
     dependents_launch();
@@ -127,7 +137,7 @@ static __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const struct ca
         for (int kv_head = 0; kv_head < call.n_kv_heads; kv_head++) {
             sum += scores[(int64_t)kv_head * n_candidates];
         }
-        *scores = sum * rsqrtf((float)HEAD_SIZE) / (float)call.n_heads;
+        *scores = sum * rsqrtf((float)D) / (float)call.n_heads;
     }
 }
 
@@ -164,43 +174,43 @@ static __global__ void __launch_bounds__(THREADS) top_kernel(const struct call_s
     });
 }
 
+template <int D>
 static __global__ void __launch_bounds__(PACK_THREADS) pack_kernel(const struct call_select call) {
     dependencies_wait();
     dependents_launch();
-    constexpr int HALF_WARPS = PACK_THREADS / 16;
+    constexpr int LANES = SELECT_LANES(D), GROUPS = PACK_THREADS / LANES;
     const int r = blockIdx.z, kv_head = blockIdx.x, kept = call.kept[r];
-    const int lane = threadIdx.x % 16;
-    const int first = blockIdx.y * HALF_WARPS * PACK_ROWS + threadIdx.x / 16;
-    if ((int)blockIdx.y * HALF_WARPS * PACK_ROWS >= kept) {
+    const int lane = threadIdx.x % LANES;
+    const int first = blockIdx.y * GROUPS * PACK_ROWS + threadIdx.x / LANES;
+    if ((int)blockIdx.y * GROUPS * PACK_ROWS >= kept || (LANES * 8 != D && lane * 8 >= D)) {
         return;
     }
     const int64_t start = call.start[r];
-    const int64_t to = call.cache_start[r] + (int64_t)kv_head * kept * HEAD_SIZE + lane * 8;
-    const int64_t part = (int64_t)call.n_kv_heads * kept * HEAD_SIZE; /* from a key to its value */
+    const int64_t to = call.cache_start[r] + (int64_t)kv_head * kept * D + lane * 8;
+    const int64_t part = (int64_t)call.n_kv_heads * kept * D; /* from a key to its value */
     const int32_t *indices = call.indices + row_start(call, r, kv_head, candidate_count(call, r));
     struct bf16x8 k[PACK_ROWS], v[PACK_ROWS];
 #pragma unroll
     for (int i = 0; i < PACK_ROWS; i++) {
-        const int row = first + i * HALF_WARPS;
+        const int row = first + i * GROUPS;
         if (row < kept) {
-            const int64_t from =
-                (start + indices[row]) * call.kv_stride + kv_head * HEAD_SIZE + lane * 8;
+            const int64_t from = (start + indices[row]) * call.kv_stride + kv_head * D + lane * 8;
             k[i] = bf16x8_load(call.k, from);
             v[i] = bf16x8_load(call.v, from);
         }
     }
 #pragma unroll
     for (int i = 0; i < PACK_ROWS; i++) {
-        const int row = first + i * HALF_WARPS;
+        const int row = first + i * GROUPS;
         if (row < kept) {
-            bf16x8_store(call.cache, to + (int64_t)row * HEAD_SIZE, k[i]);
-            bf16x8_store(call.cache, to + part + (int64_t)row * HEAD_SIZE, v[i]);
+            bf16x8_store(call.cache, to + (int64_t)row * D, k[i]);
+            bf16x8_store(call.cache, to + part + (int64_t)row * D, v[i]);
         }
     }
 }
 
 static bool select_valid(const struct call_select *call) {
-    return call->dtype == KERNEL_BF16 && call->head_size == HEAD_SIZE && call->n_requests >= 0 &&
+    return call->dtype == KERNEL_BF16 && is_head_size(call->head_size) && call->n_requests >= 0 &&
            call->n_requests <= 65535 && call->n_kv_heads > 0 && call->n_kv_heads <= 65535 &&
            call->n_heads > 0 && call->n_heads % call->n_kv_heads == 0 &&
            call->n_heads / call->n_kv_heads <= MAX_GROUP && call->q_stride % 8 == 0 &&
@@ -226,28 +236,42 @@ extern "C" cudaError_t kernel_select_top(const struct call_select *call, cudaStr
     return cudaGetLastError();
 }
 
+template <int D>
 static cudaError_t start_scores(const struct call_select *call, cudaStream_t stream) {
+    constexpr unsigned SCORE_CANDIDATES = SCORE_ROUNDS * score_round<D>;
     const unsigned n = (unsigned)call->max_candidates, n_requests = (unsigned)call->n_requests;
     /* Neighbouring blocks read neighbouring heads of the same tokens. */
     const dim3 grid((unsigned)call->n_kv_heads, (n + SCORE_CANDIDATES - 1) / SCORE_CANDIDATES,
                     n_requests);
-    auto score = call->uniform ? score_kernel<true> : score_kernel<false>;
+    auto score = call->uniform ? score_kernel<D, true> : score_kernel<D, false>;
     launch(score, grid, SCORE_THREADS, 0, stream, *call);
     const cudaError_t status = cudaGetLastError();
     if (status == cudaSuccess && call->uniform) {
-        launch(sum_kernel, dim3((n + SUM_THREADS - 1) / SUM_THREADS, n_requests), SUM_THREADS, 0,
+        launch(sum_kernel<D>, dim3((n + SUM_THREADS - 1) / SUM_THREADS, n_requests), SUM_THREADS, 0,
                stream, *call);
         return cudaGetLastError();
     }
     return status;
 }
 
+template <int D>
 static cudaError_t start_pack(const struct call_select *call, cudaStream_t stream) {
-    constexpr unsigned ROWS = PACK_THREADS / 16 * PACK_ROWS;
+    constexpr unsigned ROWS = PACK_THREADS / SELECT_LANES(D) * PACK_ROWS;
     const unsigned n = (unsigned)call->max_candidates;
     const dim3 grid((unsigned)call->n_kv_heads, (n + ROWS - 1) / ROWS, (unsigned)call->n_requests);
-    launch(pack_kernel, grid, PACK_THREADS, 0, stream, *call);
+    launch(pack_kernel<D>, grid, PACK_THREADS, 0, stream, *call);
     return cudaGetLastError();
+}
+
+template <int D>
+static cudaError_t select_start(const struct call_select *call, cudaStream_t stream) {
+    cudaError_t status =
+        call->part != KERNEL_SELECT_SCORED ? start_scores<D>(call, stream) : cudaSuccess;
+    if (call->part == KERNEL_SELECT_SCORES) {
+        return status;
+    }
+    status = status == cudaSuccess ? kernel_select_top(call, stream) : status;
+    return status == cudaSuccess ? start_pack<D>(call, stream) : status;
 }
 
 extern "C" cudaError_t kernel_select(const struct call_select *call, cudaStream_t stream) {
@@ -257,11 +281,7 @@ extern "C" cudaError_t kernel_select(const struct call_select *call, cudaStream_
     if (call->max_candidates == 0 || call->n_requests == 0) {
         return cudaSuccess;
     }
-    cudaError_t status =
-        call->part != KERNEL_SELECT_SCORED ? start_scores(call, stream) : cudaSuccess;
-    if (call->part == KERNEL_SELECT_SCORES) {
-        return status;
-    }
-    status = status == cudaSuccess ? kernel_select_top(call, stream) : status;
-    return status == cudaSuccess ? start_pack(call, stream) : status;
+    return by_head_size(call->head_size, [&](auto head) {
+        return select_start<decltype(head)::SIZE>(call, stream);
+    });
 }

@@ -1,32 +1,41 @@
 /* From the QKV product to attention's inputs: bias, QK norm, rotation, KV write, in one pass.
- * Eight (D = 128) or four (D = 64) neighbouring threads hold a head, 16 elements each: of the R
- * that rotate thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of the
- * channels after R each thread has neighbours. */
+ * D / 16 of ROPE_LANES neighbouring threads hold a head, 16 elements each: of the R that rotate
+ * thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of the channels
+ * after R each thread has neighbours. */
 #include "kernels/device.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
 
 template <int HEAD_SIZE, bool PARTIAL>
-static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL ? 3 : 4)
+static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL || HEAD_SIZE == 96 ? 3 : 4)
     rope_kernel(const struct call_rope call) {
     dependencies_wait();
     dependents_launch();
-    constexpr int LANES = HEAD_SIZE / 16;
+    constexpr int LANES = ROPE_LANES(HEAD_SIZE);
+    constexpr bool ALL_HOLD = LANES * 16 == HEAD_SIZE;
     const int n_groups = blockDim.x / LANES;
     const int64_t token = blockIdx.x;
     const int lane = threadIdx.x % LANES;
+    const bool holds = ALL_HOLD || lane * 16 < HEAD_SIZE;
     const int rotary = PARTIAL ? call.rotary_size : HEAD_SIZE;
-    const bool turns = !PARTIAL || lane * 16 < rotary;
+    const bool turns = ALL_HOLD && !PARTIAL ? true : lane * 16 < rotary;
     const int at_low = turns ? lane * 8 : lane * 16;
     const int at_high = at_low + (turns ? rotary / 2 : 8);
     const int n_heads = call.n_heads + 2 * call.n_kv_heads;
     const int first = blockIdx.y * n_groups * ROPE_HEADS + threadIdx.x / LANES;
     struct bf16x8 low[ROPE_HEADS], high[ROPE_HEADS];
+    if (!ALL_HOLD) {
+#pragma unroll
+        for (int i = 0; i < ROPE_HEADS; i++) {
+            low[i] = high[i] = {};
+        }
+    }
 #pragma unroll
     for (int i = 0; i < ROPE_HEADS; i++) {
         int head = first + i * n_groups;
-        if (head < n_heads) {
+        if (head < n_heads && holds) {
             const int64_t at = (token * n_heads + head) * HEAD_SIZE;
             low[i] = bf16x8_load(call.qkv, at + at_low);
             high[i] = bf16x8_load(call.qkv, at + at_high);
@@ -52,7 +61,7 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL ? 3 : 4)
         float a[8], b[8];
         bf16x8_to_float(low[i], a);
         bf16x8_to_float(high[i], b);
-        if (call.bias && head < n_heads) {
+        if (call.bias && head < n_heads && holds) {
             float bias[8];
             bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + at_low), bias);
 #pragma unroll
@@ -76,7 +85,7 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL ? 3 : 4)
             for (int step = LANES / 2; step > 0; step /= 2) {
                 squares += __shfl_xor_sync(~0u, squares, step);
             }
-            if (norm) {
+            if (norm && holds) {
                 const float scale = rsqrtf(squares / HEAD_SIZE + call.epsilon);
                 float w[8];
                 bf16x8_to_float(bf16x8_load(norm, at_low), w);
@@ -99,7 +108,7 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL ? 3 : 4)
                 b[j] = b[j] * c + x * s;
             }
         }
-        if (head < n_heads && (is_query || kv_row >= 0)) {
+        if (head < n_heads && holds && (is_query || kv_row >= 0)) {
             void *to = is_query ? call.q : is_value ? call.v : call.k;
             const int in_part = is_query   ? head
                                 : is_value ? head - call.n_heads - call.n_kv_heads
@@ -113,26 +122,26 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL ? 3 : 4)
 }
 
 extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream) {
-    const bool known_size = call->head_size == 128 || call->head_size == 64;
     const bool known_rotary = call->rotary_size >= 0 && call->rotary_size <= call->head_size &&
                               call->rotary_size % 16 == 0;
-    if (call->dtype != KERNEL_BF16 || !known_size || !known_rotary || call->n_tokens < 0 ||
-        call->n_heads < 0 || call->n_kv_heads < 0 || call->n_heads + call->n_kv_heads == 0 ||
-        call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
+    if (call->dtype != KERNEL_BF16 || !is_head_size(call->head_size) || !known_rotary ||
+        call->n_tokens < 0 || call->n_heads < 0 || call->n_kv_heads < 0 ||
+        call->n_heads + call->n_kv_heads == 0 || call->q_stride % 8 != 0 ||
+        call->kv_stride % 8 != 0) {
         return cudaErrorInvalidValue;
     }
     if (call->n_tokens == 0) {
         return cudaSuccess;
     }
-    const int lanes = call->head_size / 16, n_heads = call->n_heads + 2 * call->n_kv_heads;
+    const int n_heads = call->n_heads + 2 * call->n_kv_heads;
     const int n_threads = rope_threads(call->head_size, n_heads);
-    const int per_block = n_threads / lanes * ROPE_HEADS;
+    const int per_block = n_threads / ROPE_LANES(call->head_size) * ROPE_HEADS;
     const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
     const bool partial = call->rotary_size > 0 && call->rotary_size < call->head_size;
-    auto kernel = call->head_size == 128
-                      ? partial ? rope_kernel<128, true> : rope_kernel<128, false>
-                  : partial ? rope_kernel<64, true>
-                            : rope_kernel<64, false>;
-    launch(kernel, grid, (unsigned)n_threads, 0, stream, *call);
-    return cudaGetLastError();
+    return by_head_size(call->head_size, [&](auto head) {
+        constexpr int D = decltype(head)::SIZE;
+        auto kernel = partial ? rope_kernel<D, true> : rope_kernel<D, false>;
+        launch(kernel, grid, (unsigned)n_threads, 0, stream, *call);
+        return cudaGetLastError();
+    });
 }

@@ -60,28 +60,34 @@ TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
     engine_device_close(&cpu);
 }
 
-TEST(selection_in_float32_equals_the_reference) {
-    enum { T = 60, H = 6, G = 2, D = 8, N = 51, KEPT = 20 };
-    static float q[T * H * D], k[T * G * D], v[T * G * D];
-    static float scores[2][G * N], cache[2][2 * G * KEPT * D];
+/* Of heads: those that the GPU takes, too, and a small one. */
+static const int head_sizes[] = {8, 64, 96, 128, 256};
+enum { N_HEAD_SIZES = sizeof head_sizes / sizeof head_sizes[0], MOST_SIZE = 256 };
+
+TEST_EACH(selection_in_float32_equals_the_reference, N_HEAD_SIZES) {
+    enum { T = 60, H = 6, G = 2, N = 51, KEPT = 20 };
+    static float q[T * H * MOST_SIZE], k[T * G * MOST_SIZE], v[T * G * MOST_SIZE];
+    static float scores[2][G * N], cache[2][2 * G * KEPT * MOST_SIZE];
     static int32_t indices[2][G * N];
+    const int size = head_sizes[_i];
     struct engine_device cpu;
     struct err err = {0};
     struct rng rng = rng_stream(5, "selection");
     const int32_t start[] = {0, T}, begin[] = {13}, end[] = {22}, kept[] = {KEPT};
     const int64_t zero[] = {0};
     ck_assert_int_eq(engine_device_open(BACKEND_CPU, NULL, &cpu, &err), 0);
-    for (int i = 0; i < T * H * D; i++) {
+    for (int i = 0; i < T * H * size; i++) {
         q[i] = (float)rng_uniform(&rng) - 0.5f;
-        k[i % (T * G * D)] = (float)rng_uniform(&rng) - 0.5f;
-        v[i % (T * G * D)] = (float)i;
+        k[i % (T * G * size)] = (float)rng_uniform(&rng) - 0.5f;
+        v[i % (T * G * size)] = (float)i;
     }
     for (int uniform = 0; uniform < 2; uniform++) {
-        struct call_select call = MAKE(
-            struct call_select, .q = q, .k = k, .v = v, .start = start, .block_start = begin,
-            .block_end = end, .kept = kept, .cache_start = zero, .score_start = zero,
-            .q_stride = H * D, .kv_stride = G * D, .n_requests = 1, .n_heads = H, .n_kv_heads = G,
-            .head_size = D, .max_candidates = N, .uniform = uniform == 1, .dtype = KERNEL_F32);
+        struct call_select call =
+            MAKE(struct call_select, .q = q, .k = k, .v = v, .start = start, .block_start = begin,
+                 .block_end = end, .kept = kept, .cache_start = zero, .score_start = zero,
+                 .q_stride = H * size, .kv_stride = G * size, .n_requests = 1, .n_heads = H,
+                 .n_kv_heads = G, .head_size = size, .max_candidates = N, .uniform = uniform == 1,
+                 .dtype = KERNEL_F32);
         for (int i = 0; i < 2; i++) {
             call.cache = cache[i];
             call.scores = scores[i];
@@ -97,42 +103,46 @@ TEST(selection_in_float32_equals_the_reference) {
     engine_device_close(&cpu);
 }
 
-enum { KEYS = 200, HEADS = 4, KV_HEADS = 2, SIZE = 32, MOST_BLOCK = 3 };
+enum { KEYS = 200, HEADS = 4, KV_HEADS = 2, MOST_BLOCK = 3, PAGE_ROWS = 16 };
+enum { PAGES = (KEYS + PAGE_ROWS - 1) / PAGE_ROWS };
 
 /* One request's queries, keys and values, and the cache that holds its first keys. */
 struct attention_inputs {
-    float q[KEYS * HEADS * SIZE], k[KEYS * KV_HEADS * SIZE], v[KEYS * KV_HEADS * SIZE];
-    float cache[2 * KV_HEADS * KEYS * SIZE];
+    float q[KEYS * HEADS * MOST_SIZE], k[KEYS * KV_HEADS * MOST_SIZE],
+        v[KEYS * KV_HEADS * MOST_SIZE];
+    float cache[2 * KV_HEADS * KEYS * MOST_SIZE];
     int32_t start[2];
-    int n_keys, n_kept;
+    int size, n_keys, n_kept; /* size: of a head */
 };
 
 /* Queries point along one direction and so do the keys of `large`, two bits: the first key's and
  * the last one's, whose scores then are about 6 and 12 while the others stay within a few tenths.
  * The last `n_block` tokens are the block, those before it are in the cache. */
-static void fill_attention(struct attention_inputs *in, int n_keys, int n_block, unsigned large) {
+static void fill_attention(struct attention_inputs *in, int size, int n_keys, int n_block,
+                           unsigned large) {
     struct rng rng = rng_stream((uint64_t)n_keys * 4 + large, "attention");
-    for (int i = 0; i < n_keys * HEADS * SIZE; i++) {
+    for (int i = 0; i < n_keys * HEADS * size; i++) {
         in->q[i] = 1 + 0.2f * (float)(rng_uniform(&rng) - 0.5);
     }
-    for (int i = 0; i < n_keys * KV_HEADS * SIZE; i++) {
-        int token = i / (KV_HEADS * SIZE);
+    for (int i = 0; i < n_keys * KV_HEADS * size; i++) {
+        int token = i / (KV_HEADS * size);
         float along = token == 0 && (large & 1) != 0            ? 1
                       : token == n_keys - 1 && (large & 2) != 0 ? 2
                                                                 : 0;
         in->k[i] = along + 0.2f * (float)(rng_uniform(&rng) - 0.5);
         in->v[i] = (float)rng_uniform(&rng) - 0.5f;
     }
+    in->size = size;
     in->start[0] = 0;
     in->start[1] = n_keys;
     in->n_keys = n_keys;
     in->n_kept = n_keys - n_block;
     for (int head = 0; head < KV_HEADS; head++) {
         for (int row = 0; row < in->n_kept; row++) {
-            float *keys = in->cache + (head * in->n_kept + row) * SIZE;
-            int from = (row * KV_HEADS + head) * SIZE;
-            memcpy(keys, in->k + from, SIZE * sizeof *keys);
-            memcpy(keys + KV_HEADS * in->n_kept * SIZE, in->v + from, SIZE * sizeof *keys);
+            float *keys = in->cache + (head * in->n_kept + row) * size;
+            int from = (row * KV_HEADS + head) * size;
+            memcpy(keys, in->k + from, size * sizeof *keys);
+            memcpy(keys + KV_HEADS * in->n_kept * size, in->v + from, size * sizeof *keys);
         }
     }
 }
@@ -143,14 +153,14 @@ static struct call_dense_attention dense_call(const struct attention_inputs *in,
                                          .v = in->v,
                                          .y = y,
                                          .start = in->start,
-                                         .q_stride = HEADS * SIZE,
-                                         .kv_stride = KV_HEADS * SIZE,
-                                         .y_stride = HEADS * SIZE,
+                                         .q_stride = HEADS * in->size,
+                                         .kv_stride = KV_HEADS * in->size,
+                                         .y_stride = HEADS * in->size,
                                          .n_requests = 1,
                                          .n_tokens = in->n_keys,
                                          .n_heads = HEADS,
                                          .n_kv_heads = KV_HEADS,
-                                         .head_size = SIZE,
+                                         .head_size = in->size,
                                          .max_tokens = in->n_keys,
                                          .dtype = KERNEL_F32};
 }
@@ -159,72 +169,116 @@ static struct call_dense_attention dense_call(const struct attention_inputs *in,
 static struct call_block_attention block_call(const struct attention_inputs *in,
                                               const int32_t *block_start, const int32_t *kept,
                                               const int64_t *cache_start, float *y) {
-    return (struct call_block_attention){.q = in->q + in->n_kept * HEADS * SIZE,
-                                         .k = in->k + in->n_kept * KV_HEADS * SIZE,
-                                         .v = in->v + in->n_kept * KV_HEADS * SIZE,
+    return (struct call_block_attention){.q = in->q + in->n_kept * HEADS * in->size,
+                                         .k = in->k + in->n_kept * KV_HEADS * in->size,
+                                         .v = in->v + in->n_kept * KV_HEADS * in->size,
                                          .cache = in->cache,
                                          .y = y,
                                          .start = block_start,
                                          .kept = kept,
                                          .cache_start = cache_start,
-                                         .q_stride = HEADS * SIZE,
-                                         .kv_stride = KV_HEADS * SIZE,
-                                         .y_stride = HEADS * SIZE,
+                                         .q_stride = HEADS * in->size,
+                                         .kv_stride = KV_HEADS * in->size,
+                                         .y_stride = HEADS * in->size,
                                          .n_requests = 1,
                                          .n_heads = HEADS,
                                          .n_kv_heads = KV_HEADS,
-                                         .head_size = SIZE,
+                                         .head_size = in->size,
                                          .max_queries = block_start[1],
                                          .dtype = KERNEL_F32};
 }
 
-/* Every output row of SIZE, which sums over keys whose scores sum over SIZE products. */
-static void assert_rows_near(const float *y, const float *expected, int n_rows, int n_keys) {
+/* Every output row of a head, which sums over keys whose scores sum over its products. */
+static void assert_rows_near(const float *y, const float *expected, int size, int n_rows,
+                             int n_keys) {
     for (int row = 0; row < n_rows; row++) {
         double difference = 0, norm = 0;
-        for (int d = row * SIZE; d < (row + 1) * SIZE; d++) {
+        for (int d = row * size; d < (row + 1) * size; d++) {
             double off = (double)y[d] - (double)expected[d];
             difference += off * off;
             norm += (double)expected[d] * (double)expected[d];
         }
         double error = sqrt(difference / norm);
-        ck_assert_msg(error <= ref_bound(KERNEL_F32, n_keys + SIZE), "%d keys, row %d: %g", n_keys,
+        ck_assert_msg(error <= ref_bound(KERNEL_F32, n_keys + size), "%d keys, row %d: %g", n_keys,
                       row, error);
     }
 }
 
-TEST(attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are) {
+/* The block's queries over the same keys in pages, of which the last comes first. */
+static void assert_pages_near(const struct engine_device *cpu, const struct attention_inputs *in,
+                              const float *expected) {
+    static float k[PAGES * PAGE_ROWS * KV_HEADS * MOST_SIZE], v[sizeof k / sizeof *k];
+    static float y[MOST_BLOCK * HEADS * MOST_SIZE];
+    const int row = KV_HEADS * in->size, n_block = in->n_keys - in->n_kept;
+    const int32_t start[] = {0, n_block};
+    int32_t pages[PAGES], extent[MOST_BLOCK] = {in->n_keys, in->n_keys, in->n_keys};
+    for (int page = 0; page < PAGES; page++) {
+        pages[page] = PAGES - 1 - page;
+    }
+    for (int i = 0; i < in->n_keys; i++) {
+        const int to = (pages[i / PAGE_ROWS] * PAGE_ROWS + i % PAGE_ROWS) * row;
+        memcpy(k + to, in->k + i * row, (size_t)row * sizeof *k);
+        memcpy(v + to, in->v + i * row, (size_t)row * sizeof *v);
+    }
+    const struct call_paged_attention call = {.q = in->q + in->n_kept * HEADS * in->size,
+                                              .k = k,
+                                              .v = v,
+                                              .y = y,
+                                              .start = start,
+                                              .extent = extent,
+                                              .pages = pages,
+                                              .q_stride = HEADS * in->size,
+                                              .kv_stride = row,
+                                              .y_stride = HEADS * in->size,
+                                              .n_requests = 1,
+                                              .n_tokens = n_block,
+                                              .n_heads = HEADS,
+                                              .n_kv_heads = KV_HEADS,
+                                              .head_size = in->size,
+                                              .max_pages = PAGES,
+                                              .page_rows = PAGE_ROWS,
+                                              .max_queries = n_block,
+                                              .max_extent = in->n_keys,
+                                              .dtype = KERNEL_F32};
+    ck_assert_int_eq(cpu->table->paged_attention(cpu->device, &call), DEVICE_OK);
+    assert_rows_near(y, expected, in->size, n_block * HEADS, in->n_keys);
+}
+
+TEST_EACH(attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are,
+          N_HEAD_SIZES) {
     static const int counts[] = {1, 63, 64, 65, 130, KEYS};
     static struct attention_inputs in;
-    static float y[KEYS * HEADS * SIZE], expected[KEYS * HEADS * SIZE],
-        block[MOST_BLOCK * HEADS * SIZE];
+    static float y[KEYS * HEADS * MOST_SIZE], expected[KEYS * HEADS * MOST_SIZE],
+        block[MOST_BLOCK * HEADS * MOST_SIZE];
+    const int size = head_sizes[_i];
     struct engine_device cpu;
     struct err err = {0};
     ck_assert_int_eq(engine_device_open(BACKEND_CPU, NULL, &cpu, &err), 0);
     for (unsigned i = 0; i < 4 * sizeof counts / sizeof counts[0]; i++) {
         int n = counts[i / 4], n_block = n < MOST_BLOCK ? n : MOST_BLOCK;
-        fill_attention(&in, n, n_block, i % 4);
+        fill_attention(&in, size, n, n_block, i % 4);
         struct call_dense_attention dense = dense_call(&in, y);
         ck_assert_int_eq(cpu.table->dense_attention(cpu.device, &dense), DEVICE_OK);
         dense.y = expected;
         ck_assert(ref_dense_attention(&dense));
-        assert_rows_near(y, expected, n * HEADS, n);
+        assert_rows_near(y, expected, size, n * HEADS, n);
         const int32_t start[] = {0, n_block}, kept[] = {in.n_kept};
         const int64_t zero[] = {0};
         struct call_block_attention call = block_call(&in, start, kept, zero, block);
         ck_assert_int_eq(cpu.table->block_attention(cpu.device, &call), DEVICE_OK);
         /* The same keys in the same order, out of the cache or not, are the same bits. */
-        ck_assert_mem_eq(block, y + in.n_kept * HEADS * SIZE,
-                         (size_t)(n_block * HEADS * SIZE) * sizeof *y);
+        ck_assert_mem_eq(block, y + in.n_kept * HEADS * size,
+                         (size_t)(n_block * HEADS * size) * sizeof *y);
         call.y = expected;
         ck_assert(ref_block_attention(&call));
-        assert_rows_near(block, expected, n_block * HEADS, n);
+        assert_rows_near(block, expected, size, n_block * HEADS, n);
+        assert_pages_near(&cpu, &in, expected);
         if (in.n_kept > 0) { /* cached rows alone */
             call.own_cached = true;
             ck_assert(ref_block_attention(&call));
             call.y = block;
             ck_assert_int_eq(cpu.table->block_attention(cpu.device, &call), DEVICE_OK);
-            assert_rows_near(block, expected, n_block * HEADS, in.n_kept);
+            assert_rows_near(block, expected, size, n_block * HEADS, in.n_kept);
         }
     }
     engine_device_close(&cpu);

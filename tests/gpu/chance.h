@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "kernels/calls.h"
 #include "kernels/rules/keyed.h"
 #include "tests/support/make.h"
 
@@ -27,6 +28,18 @@ static inline double normal(void) {
     const double u = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
     const double v = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* Every size of a head that the kernels take. */
+static const int head_sizes[] = {
+#define HEAD(D) D,
+    HEAD_SIZES(HEAD)
+#undef HEAD
+};
+enum { N_HEAD_SIZES = sizeof head_sizes / sizeof head_sizes[0] };
+
+static inline int draw_head_size(void) {
+    return head_sizes[draw() % N_HEAD_SIZES];
 }
 
 /* Counts, and says what failed. */

@@ -16,12 +16,13 @@
 #include "kernels/kernels.h"
 #include "tests/gpu/chance.h"
 
-enum { D = 128, MAX_B = 40, MAX_MEMORY = 64 };
+enum { MAX_B = 40, MAX_MEMORY = 64 };
 
 static const struct device_table *const table = &unmask_device_cuda;
 static struct device *device;
 static struct head *head; /* of head's other path */
 static bool small;
+static int d; /* the size of a head */
 
 static void must(int status, const char *what) {
     if (status != DEVICE_OK) {
@@ -353,9 +354,9 @@ static void draw_requests(struct piece *p, int least_queries, int most_queries) 
         p->start[r + 1] = p->start[r] + between(least_queries, most_queries);
     }
     const int64_t n_tokens = p->start[p->n];
-    p->q = random_bf16(n_tokens * p->n_heads * D, 2);
-    p->k = random_bf16(n_tokens * p->n_kv_heads * D, 2);
-    p->v = random_bf16(n_tokens * p->n_kv_heads * D, 1);
+    p->q = random_bf16(n_tokens * p->n_heads * d, 2);
+    p->k = random_bf16(n_tokens * p->n_kv_heads * d, 2);
+    p->v = random_bf16(n_tokens * p->n_kv_heads * d, 1);
     p->starts = memory_new(sizeof p->start);
     p->kepts = memory_new(sizeof p->kept);
     p->cache_starts = memory_new(sizeof p->cache_start);
@@ -364,18 +365,18 @@ static void draw_requests(struct piece *p, int least_queries, int most_queries) 
 static void place_queries(struct piece *p) {
     p->place = malloc(((size_t)p->n + 1) * sizeof *p->place);
     for (int r = 0; r <= p->n; r++) {
-        p->place[r] = (int64_t)p->start[r] * p->n_heads * D * 2;
+        p->place[r] = (int64_t)p->start[r] * p->n_heads * d * 2;
     }
 }
 
 static void run_dense(const struct piece *p, int first, int n, void *to) {
     const int32_t base = p->start[first];
     const struct call_dense_attention call = MAKE(
-        struct call_dense_attention, .q = row_of(p->q, base, p->n_heads * D),
-        .k = row_of(p->k, base, p->n_kv_heads * D), .v = row_of(p->v, base, p->n_kv_heads * D),
-        .y = to, .start = p->starts, .q_stride = p->n_heads * D, .kv_stride = p->n_kv_heads * D,
-        .y_stride = p->n_heads * D, .n_requests = n, .n_tokens = p->start[first + n] - base,
-        .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = D,
+        struct call_dense_attention, .q = row_of(p->q, base, p->n_heads * d),
+        .k = row_of(p->k, base, p->n_kv_heads * d), .v = row_of(p->v, base, p->n_kv_heads * d),
+        .y = to, .start = p->starts, .q_stride = p->n_heads * d, .kv_stride = p->n_kv_heads * d,
+        .y_stride = p->n_heads * d, .n_requests = n, .n_tokens = p->start[first + n] - base,
+        .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = d,
         .max_tokens = longest(p, first, n), .dtype = KERNEL_BF16);
     send_narrow(p->starts, p->start, first, n + 1, base);
     if (p->other) {
@@ -389,20 +390,20 @@ static void judge_dense(int n_requests, int most_tokens, bool other) {
     struct piece p = {.n = n_requests, .run = run_dense, .other = other};
     draw_requests(&p, 1, most_tokens);
     place_queries(&p);
-    piece_name(&p, "dense attention%s, %d requests of up to %d tokens, %d heads over %d",
-               other ? " (mma)" : "", p.n, most_tokens, p.n_heads, p.n_kv_heads);
+    piece_name(&p, "dense attention%s, %d requests of up to %d tokens, %d heads of %d over %d",
+               other ? " (mma)" : "", p.n, most_tokens, p.n_heads, d, p.n_kv_heads);
     judge(&p);
 }
 
 static void run_block(const struct piece *p, int first, int n, void *to) {
     const int32_t base = p->start[first];
     const struct call_block_attention call =
-        MAKE(struct call_block_attention, .q = row_of(p->q, base, p->n_heads * D),
-             .k = row_of(p->k, base, p->n_kv_heads * D), .v = row_of(p->v, base, p->n_kv_heads * D),
+        MAKE(struct call_block_attention, .q = row_of(p->q, base, p->n_heads * d),
+             .k = row_of(p->k, base, p->n_kv_heads * d), .v = row_of(p->v, base, p->n_kv_heads * d),
              .cache = row_of(p->cache, p->cache_start[first], 1), .y = to, .start = p->starts,
              .kept = p->kepts, .cache_start = p->cache_starts, .scratch = p->scratch,
-             .q_stride = p->n_heads * D, .kv_stride = p->n_kv_heads * D, .y_stride = p->n_heads * D,
-             .n_requests = n, .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = D,
+             .q_stride = p->n_heads * d, .kv_stride = p->n_kv_heads * d, .y_stride = p->n_heads * d,
+             .n_requests = n, .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = d,
              .max_queries = longest(p, first, n), .invariant = p->other, .dtype = KERNEL_BF16);
     send_narrow(p->starts, p->start, first, n + 1, base);
     send_narrow(p->kepts, p->kept, first, n, 0);
@@ -420,15 +421,16 @@ static void judge_block(int n_requests, int most_queries, int most_kept, bool ot
     draw_requests(&p, draw() % 2 ? 1 : most_queries, most_queries);
     for (int r = 0; r < p.n; r++) {
         p.kept[r] = draw() % 6 ? between(1, most_kept) : 0;
-        p.cache_start[r + 1] = p.cache_start[r] + 2ll * p.kept[r] * p.n_kv_heads * D;
+        p.cache_start[r + 1] = p.cache_start[r] + 2ll * p.kept[r] * p.n_kv_heads * d;
     }
     p.cache = random_bf16(p.cache_start[p.n], 2);
     must(table->facts(device, &facts), "facts");
     p.scratch = memory_new(block_attention_scratch_bytes(facts.n_sms));
     place_queries(&p);
     piece_name(&p,
-               "block attention%s, %d requests of up to %d queries over %d rows, %d heads over %d",
-               other ? " (compact)" : "", p.n, most_queries, most_kept, p.n_heads, p.n_kv_heads);
+               "block attention%s, %d requests of up to %d queries over %d rows, %d heads of %d "
+               "over %d",
+               other ? " (compact)" : "", p.n, most_queries, most_kept, p.n_heads, d, p.n_kv_heads);
     judge(&p);
 }
 
@@ -446,13 +448,13 @@ static void run_select(const struct piece *p, int first, int n, void *to) {
     }
     /* Scores and indices are wanted by nobody: every head of every token has room for one. */
     const struct call_select call =
-        MAKE(struct call_select, .q = row_of(p->q, base, p->n_heads * D),
-             .k = row_of(p->k, base, p->n_kv_heads * D), .v = row_of(p->v, base, p->n_kv_heads * D),
+        MAKE(struct call_select, .q = row_of(p->q, base, p->n_heads * d),
+             .k = row_of(p->k, base, p->n_kv_heads * d), .v = row_of(p->v, base, p->n_kv_heads * d),
              .start = p->starts, .block_start = p->begins, .block_end = p->ends, .kept = p->kepts,
              .cache_start = p->cache_starts, .score_start = p->score_starts, .cache = to,
-             .scores = p->scratch, .indices = p->token, .q_stride = p->n_heads * D,
-             .kv_stride = p->n_kv_heads * D, .n_requests = n, .n_heads = p->n_heads,
-             .n_kv_heads = p->n_kv_heads, .head_size = D, .max_candidates = most,
+             .scores = p->scratch, .indices = p->token, .q_stride = p->n_heads * d,
+             .kv_stride = p->n_kv_heads * d, .n_requests = n, .n_heads = p->n_heads,
+             .n_kv_heads = p->n_kv_heads, .head_size = d, .max_candidates = most,
              .uniform = p->uniform, .dtype = KERNEL_BF16);
     send_narrow(p->starts, p->start, first, n + 1, base);
     send_narrow(p->begins, p->begin, first, n, 0);
@@ -472,7 +474,7 @@ static void judge_select(int n_requests, int most_tokens, bool uniform) {
         p.begin[r] = between(0, n_candidates);
         p.end[r] = p.begin[r] + BLOCK;
         p.kept[r] = between(1, n_candidates);
-        p.cache_start[r + 1] = p.cache_start[r] + 2ll * p.kept[r] * p.n_kv_heads * D;
+        p.cache_start[r + 1] = p.cache_start[r] + 2ll * p.kept[r] * p.n_kv_heads * d;
     }
     p.begins = memory_new(sizeof p.begin);
     p.ends = memory_new(sizeof p.end);
@@ -483,8 +485,8 @@ static void judge_select(int n_requests, int most_tokens, bool uniform) {
     for (int r = 0; r <= p.n; r++) {
         p.place[r] = p.cache_start[r] * 2;
     }
-    piece_name(&p, "%s selection, %d requests of up to %d tokens, %d heads over %d",
-               uniform ? "uniform" : "each head's", p.n, most_tokens, p.n_heads, p.n_kv_heads);
+    piece_name(&p, "%s selection, %d requests of up to %d tokens, %d heads of %d over %d",
+               uniform ? "uniform" : "each head's", p.n, most_tokens, p.n_heads, d, p.n_kv_heads);
     judge(&p);
 }
 
@@ -513,18 +515,19 @@ static void judge_rows(void) {
     judge_product(small ? 70 : 300, 256, small ? 1024 : 50008, false, true);
 }
 
-static void judge_requests(void) {
+/* Of heads of d. */
+static void judge_requests(bool few) {
     for (int other = 0; other < 2; other++) {
-        judge_dense(small ? 4 : 12, small ? 140 : 900, other);
-        judge_dense(small ? 4 : MAX_B, small ? 70 : 200, other);
-        judge_block(small ? 4 : MAX_B, 32, small ? 150 : 900, other);
-        judge_block(small ? 4 : MAX_B, 8, small ? 150 : 3000, other);
-        judge_block(small ? 4 : 12, small ? 32 : 300, small ? 150 : 2000, other);
-        judge_block(small ? 2 : 3, 32, small ? 300 : 20000, other);
+        judge_dense(few ? 4 : 12, few ? 140 : 900, other);
+        judge_dense(few ? 4 : MAX_B, few ? 70 : 200, other);
+        judge_block(few ? 4 : MAX_B, 32, few ? 150 : 900, other);
+        judge_block(few ? 4 : MAX_B, 8, few ? 150 : 3000, other);
+        judge_block(few ? 4 : 12, few ? 32 : 300, few ? 150 : 2000, other);
+        judge_block(few ? 2 : 3, 32, few ? 300 : 20000, other);
     }
     for (int uniform = 0; uniform < 2; uniform++) {
-        judge_select(small ? 4 : MAX_B, small ? 140 : 900, uniform);
-        judge_select(small ? 2 : 4, small ? 140 : 6000, uniform);
+        judge_select(few ? 4 : MAX_B, few ? 140 : 900, uniform);
+        judge_select(few ? 2 : 4, few ? 140 : 6000, uniform);
     }
 }
 
@@ -543,7 +546,10 @@ int main(int argc, char **argv) {
         return 2;
     }
     judge_rows();
-    judge_requests();
+    for (int size = 0; size < N_HEAD_SIZES; size++) {
+        d = head_sizes[size];
+        judge_requests(small || d != 128);
+    }
     head_close(head);
     table->close(device);
     printf("%d passed, %d failed\n", n_passed, n_failed);

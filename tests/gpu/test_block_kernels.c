@@ -319,7 +319,7 @@ struct kept {
 static struct kept random_kept(int longest) {
     struct kept k = {.b = between(1, MOST_KEPT),
                      .n_kv_heads = between(1, 5),
-                     .head_size = draw() % 2 ? 128 : 64,
+                     .head_size = draw_head_size(),
                      .channels = 8 * between(1, 300)};
     for (int r = 0; r < k.b; r++) {
         const int canvas = between(1, longest), first = between(0, canvas);
@@ -483,8 +483,8 @@ static void test_refusals(void) {
     check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "65 rows in 4 pages");
     paged.max_extent = 64;
     check(kernel_paged_attention(&paged, NULL) == cudaSuccess, "no queries");
-    paged.head_size = 96;
-    check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "heads of 96");
+    paged.head_size = 80;
+    check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "heads of 80");
     struct call_importance importance =
         MAKE(struct call_importance, .n_requests = 1, .n_heads = 4, .n_kv_heads = 2,
              .head_size = 128, .max_masked = FOCUS_MAX_BLOCK + 1, .dtype = KERNEL_BF16);
@@ -507,12 +507,14 @@ int main(int argc, char **argv) {
     test_refusals();
     const int n = small ? 2 : 6;
     for (int i = 0; i < n; i++) {
-        for (int kind = 0; kind < KINDS; kind++) {
-            test_paged((enum paged_kind)kind, 128);
+        static const int blocks[] = {32, 60, 64, FOCUS_MAX_BLOCK};
+        for (int size = 0; size < N_HEAD_SIZES; size++) {
+            for (int kind = 0; kind < KINDS; kind++) {
+                test_paged((enum paged_kind)kind, head_sizes[size]);
+            }
+            test_importance(head_sizes[size], blocks[(i + size) % 4]);
+            test_importance(head_sizes[size], blocks[(i + size + 2) % 4]);
         }
-        test_paged((enum paged_kind)(i % KINDS), 64);
-        test_importance(128, i % 3 == 0 ? 32 : i % 3 == 1 ? 64 : FOCUS_MAX_BLOCK);
-        test_importance(64, i % 3 == 0 ? FOCUS_MAX_BLOCK : i % 3 == 1 ? 32 : 60);
         for (int j = 0; j < 5; j++) {
             test_compact();
             test_features();

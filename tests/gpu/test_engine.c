@@ -24,6 +24,7 @@ enum { TOKENS = 77, VOCAB = 304 };
 
 static int n_passed, n_failed;
 static const char *library;
+static int head_size = 128; /* of the models that are served */
 
 __attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
     va_list list;
@@ -179,12 +180,14 @@ static void open_side(struct side *side, enum backend backend, const char *model
         {"decoder", "fixed", "test", "", 0, 0},
         {"page_tokens", "16", "test", "", 0, 0},
         {"runtime.vmm", "off", "test", "", 0, 0},
+        {"model.head_dim", "", "test", "", 0, 0},
     };
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
     snprintf(own[0].value, sizeof own[0].value, "%s", cache);
     snprintf(own[1].value, sizeof own[1].value, "%s", backend == BACKEND_CPU ? "f32" : "bf16");
     snprintf(own[5].value, sizeof own[5].value, "%s", head);
+    snprintf(own[9].value, sizeof own[9].value, "%d", head_size);
     if (strcmp(cache, "dkv-decode") == 0) { /* what runs follows from what was decided: by draws */
         snprintf(own[6].value, sizeof own[6].value, "random");
     }
@@ -362,8 +365,9 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
         compare_canvases(&cpu, &gpu, &n_same, &n_all);
     }
     double share = (double)n_same / (double)n_all;
-    check(share >= 0.98, "%s, cache %s, fused head %s, %s: %.3f %% of canvas tokens as on the CPU",
-          model, cache, head, on != NULL ? on : "as it is", 100 * share);
+    check(share >= 0.98,
+          "%s, heads of %d, cache %s, fused head %s, %s: %.3f %% of canvas tokens as on the CPU",
+          model, head_size, cache, head, on != NULL ? on : "as it is", 100 * share);
     struct engine_memory memory = engine_memory(gpu.engine);
     check(memory.metered_bytes + memory.unmapped_bytes == memory.planned_bytes,
           "%s, cache %s: %" PRId64 " bytes metered, %" PRId64 " planned, of which %" PRId64
@@ -443,10 +447,10 @@ static struct change run_both_ways(const char *model, const char *cache, const c
 static void compare_with_alone(const char *model, const char *cache, const char *head) {
     struct change on = run_both_ways(model, cache, head, "runtime.batch_invariant");
     check(on.n_changed == 0 && on.n_other_tokens == 0 && on.n_confidences > 0,
-          "%s, cache %s, fused head %s, batch_invariant on: co-batched requests change %" PRId64
-          " of %" PRId64 " confidences, %" PRId64 " of %" PRId64 " tokens%s",
-          model, cache, head, on.n_changed, on.n_confidences, on.n_other_tokens, on.n_tokens,
-          on.first);
+          "%s, heads of %d, cache %s, fused head %s, batch_invariant on: co-batched requests "
+          "change %" PRId64 " of %" PRId64 " confidences, %" PRId64 " of %" PRId64 " tokens%s",
+          model, head_size, cache, head, on.n_changed, on.n_confidences, on.n_other_tokens,
+          on.n_tokens, on.first);
     struct change off = run_both_ways(model, cache, head, NULL);
     printf("         with it off: %" PRId64 " of %" PRId64 " confidences, %" PRId64 " of %" PRId64
            " tokens\n",
@@ -497,7 +501,9 @@ static void serve_focused(const char *loops, const char *decoder, struct focused
         {"max_requests", "16", "test", "", 0, 0},
         {"runtime.batch_invariant", "on", "test", "", 0, 0},
         {"storage.weights", "bf16", "test", "", 0, 0},
+        {"model.head_dim", "", "test", "", 0, 0},
     };
+    snprintf(settings[11].value, sizeof settings[11].value, "%d", head_size);
     snprintf(settings[0].value, sizeof settings[0].value, "%s", loops);
     snprintf(settings[1].value, sizeof settings[1].value, "%s", decoder);
     if (strcmp(decoder, "fixed") == 0) {
@@ -537,14 +543,33 @@ static void compare_loops(const char *decoder) {
     }
     bool evicts = several.result.sym[SYM_KEPT_Q] < several.result.sym[SYM_BLOCK_Q];
     check(n_same == n_all && evicts && several.result.completed == FOCUSED,
-          "focus, decoder %s, several steps a decision: %" PRId64 " of %" PRId64
+          "focus, heads of %d, decoder %s, several steps a decision: %" PRId64 " of %" PRId64
           " tokens as with one, %" PRId64 " of %" PRId64 " tokens kept",
-          decoder, n_same, n_all, several.result.sym[SYM_KEPT_Q], several.result.sym[SYM_BLOCK_Q]);
+          head_size, decoder, n_same, n_all, several.result.sym[SYM_KEPT_Q],
+          several.result.sym[SYM_BLOCK_Q]);
+}
+
+static const char *const models[] = {"llada-tiny", "dream-tiny"};
+static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+
+/* Heads of all other sizes, under each cache policy. */
+static void compare_heads(bool small) {
+    static const int sizes[] = {64, 96, 256};
+    for (int i = 0; i < 3; i++) {
+        head_size = sizes[i];
+        compare_loops("threshold");
+        for (int c = small ? 4 : 0; c < 5; c++) {
+            compare_with_cpu(models[(i + c) % 2], caches[c], c % 2 == 0 ? "on" : "off", NULL);
+        }
+        compare_with_cpu(models[0], "dkv-decode", "off", NULL);
+        compare_with_cpu(models[0], "dllm-cache", "off", NULL);
+        compare_with_alone(models[i % 2], "dual", "on");
+        compare_with_alone(models[i % 2], "sparse-head", "off");
+    }
+    head_size = 128;
 }
 
 int main(int argc, char **argv) {
-    static const char *const models[] = {"llada-tiny", "dream-tiny"};
-    static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
     library = argc > 1 ? argv[1] : NULL;
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
@@ -554,6 +579,7 @@ int main(int argc, char **argv) {
     bool small = argc > 2;
     compare_loops("fixed");
     compare_loops("threshold");
+    compare_heads(small);
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
             compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off", NULL);

@@ -123,7 +123,7 @@ static void test_random(enum kernel_dtype dtype) {
 }
 
 static void test_keep(void) {
-    const int b = between(1, 6), n_kv_heads = between(1, 9), size = draw() % 2 ? 128 : 64;
+    const int b = between(1, 6), n_kv_heads = between(1, 9), size = draw_head_size();
     int32_t start[8] = {0}, kept[8], owner[8 * 60], row[8 * 60];
     int64_t cache_start[8], n_cache = 0;
     for (int r = b - 1; r >= 0; r--) { /* the pool's order is not the batch's */
@@ -163,7 +163,7 @@ static void test_keep(void) {
 /* Bit 0: bias, bit 1: QK norm, bit 2: in place, bit 3: scatter. Keys and values, or queries, may be
  * missing, and some of a head's channels may not rotate. */
 static void test_rope(int mode) {
-    const int size = draw() % 4 ? 128 : 64, some_heads = between(1, 8);
+    const int size = draw_head_size(), some_heads = between(1, 8);
     const int part = draw() % 2 ? 0 : between(1, size / 16) * 16, rotary = part > 0 ? part : size;
     const int n_tokens = between(1, 60), n_positions = 300, apart = (int)(draw() % 6);
     const int n_kv_heads = apart == 1 ? 0 : some_heads;
@@ -216,10 +216,10 @@ static void test_rope(int mode) {
     arrays_free();
 }
 
-enum { MAX_B = 40, D = 128 };
+enum { MAX_B = 40 };
 
 /* Some requests, at times more than one launch takes. */
-static void test_dense(bool wgmma) {
+static void test_dense(bool wgmma, int d) {
     enum { MANY = 600 };
     const bool many = draw() % 6 == 0;
     const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 3);
@@ -234,13 +234,13 @@ static void test_dense(bool wgmma) {
     if (start[b] == 0) {
         start[b] = longest = 1;
     }
-    const int64_t n = start[b], q_stride = n_heads * D + pad, kv_stride = n_kv_heads * D + pad;
+    const int64_t n = start[b], q_stride = n_heads * d + pad, kv_stride = n_kv_heads * d + pad;
     struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
     struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
     struct array *starts = integers(start, b + 1);
     struct call_dense_attention call = {
         q->host,    k->host, v->host,    y->host, start,   q_stride, kv_stride, q_stride,   b,
-        (int32_t)n, n_heads, n_kv_heads, D,       longest, 0,        0,         KERNEL_BF16};
+        (int32_t)n, n_heads, n_kv_heads, d,       longest, 0,        0,         KERNEL_BF16};
     int64_t rows = n;
     if (draw() % 2) { /* some of the queries */
         call.first_query = between(0, (int)n - 1);
@@ -263,17 +263,17 @@ static void test_dense(bool wgmma) {
     if (status != cudaErrorNotSupported) {
         launched(status, "dense attention");
         for (int h = 0; h < n_heads; h++) {
-            struct array head = {(uint16_t *)y->host + at + h * D,
-                                 (uint16_t *)y->device + at + h * D,
-                                 (size_t)(rows * q_stride) * 2 - (size_t)h * D * 2};
-            check_rows(&head, KERNEL_BF16, rows, D, q_stride, longest + D,
+            struct array head = {(uint16_t *)y->host + at + h * d,
+                                 (uint16_t *)y->device + at + h * d,
+                                 (size_t)(rows * q_stride) * 2 - (size_t)h * d * 2};
+            check_rows(&head, KERNEL_BF16, rows, d, q_stride, longest + d,
                        wgmma ? "dense attention (wgmma)" : "dense attention (mma)");
         }
     }
     arrays_free();
 }
 
-static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one long request */
+static void test_block(int kind, int d) { /* 0 random, 1 many small requests, 2 one long request */
     const int groups[] = {1, 1, 2, 4, 7}, n_kv_heads = between(1, kind == 1 ? 8 : 4);
     const int n_heads = n_kv_heads * groups[draw() % 5];
     const int b = kind == 2 ? 1 : kind == 1 ? between(20, MAX_B) : between(1, 6);
@@ -292,9 +292,9 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
                   : kind == 2     ? between(1, small ? 900 : 6000)
                                   : between(1, small ? 200 : 700);
         cache_start[r] = n_cache;
-        n_cache += 2ll * kept[r] * n_kv_heads * D + 8 * between(0, 2);
+        n_cache += 2ll * kept[r] * n_kv_heads * d + 8 * between(0, 2);
     }
-    const int64_t n = start[b], q_stride = n_heads * D, kv_stride = n_kv_heads * D;
+    const int64_t n = start[b], q_stride = n_heads * d, kv_stride = n_kv_heads * d;
     struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
     struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
     struct array *cache = random_bf16(n_cache, 1);
@@ -309,7 +309,7 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
         struct call_block_attention, .q = q->host, .k = k->host, .v = v->host, .cache = cache->host,
         .y = y->host, .start = start, .kept = kept, .cache_start = cache_start,
         .q_stride = q_stride, .kv_stride = kv_stride, .y_stride = q_stride, .n_requests = b,
-        .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = D, .max_queries = longest,
+        .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = d, .max_queries = longest,
         .own_cached = own_cached, .dtype = KERNEL_BF16);
     if (!ref_block_attention(&call)) {
         exit(2);
@@ -339,7 +339,7 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
                 break;
             }
             launched(status, paths[path].name);
-            check_rows(y, KERNEL_BF16, n * n_heads, D, D, longest + D, paths[path].name);
+            check_rows(y, KERNEL_BF16, n * n_heads, d, d, longest + d, paths[path].name);
             void *got = pull(y);
             check(!first || memcmp(first, got, y->n_bytes) == 0, "%s: two launches differ",
                   paths[path].name);
@@ -351,7 +351,7 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
     arrays_free();
 }
 
-static void test_select(bool whole, bool uniform, int most) {
+static void test_select(bool whole, bool uniform, int most, int d) {
     const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 4), b = between(1, 4);
     const int n_heads = n_kv_heads * groups[draw() % 4];
     int32_t start[MAX_B + 1] = {0}, begin[MAX_B], end[MAX_B], kept[MAX_B], n_most = 0;
@@ -365,10 +365,10 @@ static void test_select(bool whole, bool uniform, int most) {
         kept[r] = draw() % 4 ? ref_kept_tokens(n, (double)between(0, 100) / 100) : n;
         n_most = n > n_most ? n : n_most;
         cache_start[r] = n_cache;
-        n_cache += 2ll * kept[r] * n_kv_heads * D + 8 * between(0, 2);
+        n_cache += 2ll * kept[r] * n_kv_heads * d + 8 * between(0, 2);
     }
     const int64_t n = start[b], n_scores = n_kv_heads * score_start[b];
-    const int64_t q_stride = n_heads * D, kv_stride = n_kv_heads * D;
+    const int64_t q_stride = n_heads * d, kv_stride = n_kv_heads * d;
     struct array *q = whole ? random_whole(n * q_stride, 2) : random_bf16(n * q_stride, 1);
     struct array *k = whole ? random_whole(n * kv_stride, 1) : random_bf16(n * kv_stride, 1);
     struct array *v = random_bf16(n * kv_stride, 1), *cache = array_new((size_t)n_cache * 2);
@@ -382,7 +382,7 @@ static void test_select(bool whole, bool uniform, int most) {
              .block_start = begin, .block_end = end, .kept = kept, .cache_start = cache_start,
              .score_start = score_start, .cache = cache->host, .scores = scores->host,
              .indices = indices->host, .q_stride = q_stride, .kv_stride = kv_stride,
-             .n_requests = b, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = D,
+             .n_requests = b, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = d,
              .max_candidates = n_most, .uniform = uniform, .dtype = KERNEL_BF16);
     struct call_select on_device = call;
     on_device.q = q->device;
@@ -413,9 +413,9 @@ static void test_select(bool whole, bool uniform, int most) {
                 squares += want * want;
             }
             /* A score sums over the block and a head, a uniform one over all heads. */
-            const int64_t length = 32 + (uniform ? (int64_t)n_heads * D : D);
+            const int64_t length = 32 + (uniform ? (int64_t)n_heads * d : d);
             check(sqrt(errors) <= ref_bound(KERNEL_F32, length) * sqrt(squares),
-                  "select's scores: relative error %g", sqrt(errors / squares));
+                  "select's scores, heads of %d: relative error %g", d, sqrt(errors / squares));
         }
     }
     /* Small whole numbers: the device's scores must be the reference's up to the one factor
@@ -452,7 +452,7 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
         MAKE(struct call_select, .start = start, .block_start = begin, .block_end = end,
              .kept = kept, .score_start = score_start, .scores = scores->host,
              .indices = indices->host, .n_requests = 1, .n_heads = 1, .n_kv_heads = 1,
-             .head_size = D, .max_candidates = n, .dtype = KERNEL_BF16);
+             .head_size = 128, .max_candidates = n, .dtype = KERNEL_BF16);
     ref_select_top(&call);
     call.start = starts->device;
     call.block_start = begins->device;
@@ -596,11 +596,13 @@ int main(int argc, char **argv) {
         test_swiglu(true);
         test_rope((int)(draw() % 16));
         test_rope((int)(draw() % 16));
-        test_dense(false);
-        test_dense(true);
-        test_block(0);
-        for (int mode = 0; mode < 4; mode++) {
-            test_select(mode & 1, mode & 2, small ? 150 : 500);
+        for (int size = 0; size < N_HEAD_SIZES; size++) {
+            test_dense(false, head_sizes[size]);
+            test_dense(true, head_sizes[size]);
+            test_block(0, head_sizes[size]);
+            for (int mode = i % 2; mode < 4; mode += 2) {
+                test_select(mode & 1, mode & 2, small ? 150 : 500, head_sizes[size]);
+            }
         }
         test_add();
         test_random(KERNEL_BF16);
@@ -612,12 +614,14 @@ int main(int argc, char **argv) {
         test_head(NULL, between(1, 400), between(1, 40) * 8, between(1, 2000), i % 2);
     }
     printf("passed the first round\n");
-    test_block(1);
-    test_block(2);
+    for (int size = 0; size < N_HEAD_SIZES; size++) {
+        test_block(1, head_sizes[size]);
+        test_block(2, head_sizes[size]);
+    }
     test_top(small ? 1500 : 3000);
     if (!small) {
-        test_block(1);
-        test_block(2);
+        test_block(1, 128);
+        test_block(2, 128);
         test_top(9000);
         test_top(20000);
         test_sample(30, 126464, false);

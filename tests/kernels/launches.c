@@ -55,6 +55,13 @@ static void add_both(struct launch_list *list, int threads, const char *kernel) 
     }
 }
 
+static const int head_sizes[] = {
+#define HEAD(D) D,
+    HEAD_SIZES(HEAD)
+#undef HEAD
+};
+enum { N_HEAD_SIZES = sizeof head_sizes / sizeof head_sizes[0] };
+
 /* ---- elementwise ---- */
 
 static void add_norms(struct launch_list *list) {
@@ -69,10 +76,10 @@ static void add_norms(struct launch_list *list) {
 
 static void add_ropes(struct launch_list *list) {
     for (int n_heads = 1; n_heads <= 1024; n_heads++) {
-        for (int kind = 0; kind < 4; kind++) {
-            int head_size = kind & 1 ? 64 : 128;
+        for (int kind = 0; kind < 2 * N_HEAD_SIZES; kind++) {
+            int head_size = head_sizes[kind / 2];
             add(list, rope_threads(head_size, n_heads), ROPE_MOST_THREADS, 0, false,
-                "rope_kernel<%d, %s>", head_size, truth(kind & 2));
+                "rope_kernel<%d, %s>", head_size, truth(kind & 1));
         }
     }
 }
@@ -117,9 +124,13 @@ static void add_decode(struct launch_list *list) {
 }
 
 static void add_selection(struct launch_list *list) {
-    add_both(list, SCORE_THREADS, "score_kernel");
-    add_fixed(list, SUM_THREADS, "sum_kernel");
-    add_fixed(list, PACK_THREADS, "pack_kernel");
+    for (int i = 0; i < N_HEAD_SIZES; i++) {
+        int size = head_sizes[i];
+        add(list, SCORE_THREADS, SCORE_THREADS, 0, false, "score_kernel<%d, false>", size);
+        add(list, SCORE_THREADS, SCORE_THREADS, 0, false, "score_kernel<%d, true>", size);
+        add(list, SUM_THREADS, SUM_THREADS, 0, false, "sum_kernel<%d>", size);
+        add(list, PACK_THREADS, PACK_THREADS, 0, false, "pack_kernel<%d>", size);
+    }
     add_fixed(list, SIMILARITY_THREADS, "similarity_kernel");
     for (int candidates = 0; candidates <= 65536; candidates++) {
         struct block_shape shape = top_shape_of(candidates);
@@ -130,9 +141,9 @@ static void add_selection(struct launch_list *list) {
     }
     for (int masked = 0; masked <= FOCUS_MAX_BLOCK; masked++) {
         struct block_shape shape = importance_shape_of(masked);
-        for (int head_size = 64; head_size <= 128; head_size += 64) {
+        for (int i = 0; i < N_HEAD_SIZES; i++) {
             add(list, shape.threads, shape.threads, 0, false, "importance_kernel<%d, %d, %d>",
-                head_size, shape.each, shape.threads);
+                head_sizes[i], shape.each, shape.threads);
         }
     }
 }
@@ -194,33 +205,49 @@ static void add_hopper_products(struct launch_list *list) {
 
 /* ---- attention ---- */
 
-/* Block attention has heads of 128, paged attention of 64, too. rows: of a group's queries. */
+/* Of one head size; rows: of a group's queries. */
+static void add_line(struct launch_list *list, int size, int64_t rows, bool compact,
+                     bool invariant) {
+    struct line_shape shape = line_shape_of(rows, invariant, compact, size);
+    char keys[2][24] = {"paged_keys"};
+    (void)snprintf(keys[1], sizeof keys[1], "stored_keys<%d>", size);
+    for (int i = 0; i < 2; i++) {
+        add(list, line_threads(shape), line_threads(shape), line_bytes(shape, size), true,
+            "line_attention_kernel<%s, %d, %d, %d, %d, %d, %s>", keys[i], size, shape.warps_m,
+            shape.warps_n, shape.tile_keys, LINE_STAGES(size), truth(invariant));
+    }
+}
+
 static void add_lines(struct launch_list *list, bool compact) {
-    static const char *const keys[] = {"stored_keys", "paged_keys", "paged_keys"};
-    static const int head_size[] = {128, 128, 64};
     for (int64_t rows = 1; rows <= 1024; rows++) {
-        for (int invariant = 0; invariant < 2; invariant++) {
-            struct line_shape shape = line_shape_of(rows, invariant, compact);
-            for (int i = 0; i < 3; i++) {
-                add(list, line_threads(shape), line_threads(shape), line_bytes(shape, head_size[i]),
-                    true, "line_attention_kernel<%s, %d, %d, %d, %d, %d, %s>", keys[i],
-                    head_size[i], shape.warps_m, shape.warps_n, shape.tile_keys, LINE_STAGES,
-                    truth(invariant));
-            }
+        for (int i = 0; i < N_HEAD_SIZES; i++) {
+            add_line(list, head_sizes[i], rows, compact, false);
+            add_line(list, head_sizes[i], rows, compact, true);
         }
     }
 }
 
+static void add_dense(struct launch_list *list) {
+    for (int i = 0; i < N_HEAD_SIZES; i++) {
+        add(list, DENSE_THREADS, DENSE_THREADS, DENSE_BYTES(head_sizes[i]), true,
+            "dense_attention_kernel<%d>", head_sizes[i]);
+    }
+}
+
 static void add_hopper_attention(struct launch_list *list) {
-    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(DENSE_WGMMA_STAGES), true,
-        "dense_attention_wgmma_kernel");
-    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(PAGED_WGMMA_STAGES), true,
-        "paged_attention_wgmma_kernel");
+    for (int i = 0; i < N_HEAD_SIZES; i++) {
+        int size = head_sizes[i];
+        add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(size, DENSE_WGMMA_STAGES),
+            true, "dense_attention_wgmma_kernel<%d>", size);
+        add(list, WARPGROUP_THREADS, WARPGROUP_THREADS,
+            WARPGROUP_BYTES(size, PAGED_WGMMA_STAGES(size)), true,
+            "paged_attention_wgmma_kernel<%d>", size);
+    }
     for (int warps = 1; warps <= 4; warps *= 2) {
         for (int paged = 0; paged < 2; paged++) {
             add(list, FEW_ATTENTION_THREADS, FEW_ATTENTION_THREADS,
                 FEW_ATTENTION_STAGES * FEW_ATTENTION_STAGE_BYTES, true,
-                "few_attention_kernel<%s, %d>", paged ? "paged_keys" : "stored_keys", warps);
+                "few_attention_kernel<%s, %d>", paged ? "paged_keys" : "stored_keys<128>", warps);
         }
     }
 }
@@ -232,7 +259,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_selection(out);
     add_ranks(out);
     add_experts(out);
-    add(out, DENSE_THREADS, DENSE_THREADS, DENSE_BYTES, true, "dense_attention_kernel");
+    add_dense(out);
     add_lines(out, true);
     if (!line_wants_compact(architecture->shared_bytes)) {
         add_lines(out, false);
