@@ -33,6 +33,7 @@ enum {
     DENSE_THREADS = 128,
     WARPGROUP_THREADS = 384,
     FEW_ATTENTION_THREADS = 128,
+    PATTERN_THREADS = 128,
     RANKS_THREADS = 512,
     RANKS_COMBINE_THREADS = 128,
 
@@ -69,6 +70,13 @@ enum {
     RANKED_FEW_THREADS = 64,
     RANKED_THREADS = 512,
 };
+
+/* Two tiles of 64 keys, and the shares of n_blocks blocks of keys among all and among the output's.
+ */
+#define PATTERN_BYTES(head_size, n_blocks)                                                         \
+    (2 * 64 * 2 * (head_size) + 2 * (int64_t)sizeof(float) * (n_blocks))
+/* Keys and values of 64 rows in two stages. */
+#define PATTERN_ATTENTION_BYTES(head_size) (2 * 2 * 64 * 2 * (head_size))
 
 /* Attention of warpgroup.cuh: queries, then stages of keys and of values. */
 #define WARPGROUP_BYTES(stages) ((1 + 2 * (stages)) * WARPGROUP_TILE_BYTES + RING_ALIGNMENT)

@@ -211,7 +211,20 @@ static void add_lines(struct launch_list *list, bool compact) {
     }
 }
 
+/* Patterns of as many blocks as there may be. */
+static void add_patterns(struct launch_list *list) {
+    for (int head_size = 64; head_size <= 128; head_size += 64) {
+        add(list, PATTERN_THREADS, PATTERN_THREADS,
+            (int)PATTERN_BYTES(head_size, PATTERN_MAX_BLOCKS), true, "pattern_kernel<%d>",
+            head_size);
+        add(list, PATTERN_THREADS, PATTERN_THREADS, PATTERN_ATTENTION_BYTES(head_size), true,
+            "pattern_attention_kernel<%d>", head_size);
+    }
+}
+
 static void add_hopper_attention(struct launch_list *list) {
+    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(DENSE_WGMMA_STAGES), true,
+        "pattern_attention_wgmma_kernel");
     add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(DENSE_WGMMA_STAGES), true,
         "dense_attention_wgmma_kernel");
     add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(PAGED_WGMMA_STAGES), true,
@@ -233,6 +246,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_ranks(out);
     add_experts(out);
     add(out, DENSE_THREADS, DENSE_THREADS, DENSE_BYTES, true, "dense_attention_kernel");
+    add_patterns(out);
     add_lines(out, true);
     if (!line_wants_compact(architecture->shared_bytes)) {
         add_lines(out, false);
