@@ -32,6 +32,63 @@ static __device__ __forceinline__ int listed_keys(const uint16_t *blocks, int n_
                         : 0;
 }
 
+/* The listed keys and their values, in tiles; two stages of both in shared memory. */
+template <int D> struct listed_tiles {
+    static constexpr uint32_t TILE = KEYS * D * 2;
+    static constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
+    const uint16_t *blocks;
+    const __nv_bfloat16 *k, *v; /* the chunk that the thread copies of the request's first row */
+    int64_t stride;
+    int tokens, n_keys;
+    uint32_t stages;
+
+    __device__ __forceinline__ uint32_t keys_of(int tile) const {
+        return stages + (tile & 1) * 2 * TILE;
+    }
+    __device__ __forceinline__ void load(int tile) const {
+        const uint32_t to = keys_of(tile);
+        const int chunk = threadIdx.x % CHUNKS;
+#pragma unroll
+        for (int i = 0; i < KEYS / STEP; i++) {
+            const int row = i * STEP + threadIdx.x / CHUNKS, at = tile * KEYS + row;
+            const bool valid = at < n_keys;
+            const int key = valid ? blocks[at / tokens] * tokens + at % tokens : 0;
+            copy_async(tile_address<D>(to, row, chunk), k + key * stride, valid);
+            copy_async(tile_address<D>(to + TILE, row, chunk), v + key * stride, valid);
+        }
+    }
+};
+
+/* The block's rows of queries, all tiles of them. */
+template <int D>
+static __device__ __forceinline__ void
+attend(const struct call_pattern_attention &call, const struct item_rows &rows,
+       const struct listed_tiles<D> &tiles, float scale_log2) {
+    const int warp = threadIdx.x / 32, n_tiles = (tiles.n_keys + KEYS - 1) / KEYS;
+    const int extent[2] = {tiles.n_keys, tiles.n_keys};
+    uint32_t q[D / 16][4];
+    query_load<D>(q, call.q, call.q_stride, rows, warp * 16);
+    struct part<D> part;
+    part_clear(part);
+    tiles.load(0);
+    copy_async_commit();
+    for (int tile = 0; tile < n_tiles; tile++) {
+        copy_async_wait<0>();
+        __syncthreads();
+        if (tile + 1 < n_tiles) {
+            tiles.load(tile + 1);
+        }
+        copy_async_commit();
+        if (warp * 16 < rows.n_rows) {
+            const uint32_t keys = tiles.keys_of(tile);
+            part_add<KEYS>(part, q, keys, keys + tiles.TILE, tile * KEYS, extent, scale_log2);
+        }
+    }
+    copy_async_wait<0>();
+    part_close(part);
+    part_store<D>(part, call.y, call.y_stride, rows, warp * 16);
+}
+
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
     pattern_attention_kernel(const struct call_pattern_attention call, float scale_log2) {
@@ -40,8 +97,6 @@ static __global__ void __launch_bounds__(THREADS)
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ uint16_t blocks[PATTERN_MAX_BLOCKS];
     __shared__ int n_listed;
-    constexpr uint32_t TILE = KEYS * D * 2;
-    constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
     const int request = blockIdx.z, head = blockIdx.y, tokens = call.block_tokens;
     const int tiles_a_block = (tokens + ROWS - 1) / ROWS;
     const int block = blockIdx.x / tiles_a_block;
@@ -60,47 +115,16 @@ static __global__ void __launch_bounds__(THREADS)
         }
     }
     __syncthreads();
-    const int n_keys = listed_keys(blocks, n_listed, tokens, n);
-    const int kv_head = head / (call.n_heads / call.n_kv_heads), chunk = threadIdx.x % CHUNKS;
-    const int64_t kv_at = (int64_t)first * call.kv_stride + kv_head * D + chunk * 8;
-    const __nv_bfloat16 *k = static_cast<const __nv_bfloat16 *>(call.k) + kv_at;
-    const __nv_bfloat16 *v = static_cast<const __nv_bfloat16 *>(call.v) + kv_at;
-    const uint32_t stages = shared_address(shared);
-    auto load_tile = [&](int tile) {
-        const uint32_t to = stages + (tile & 1) * 2 * TILE;
-#pragma unroll
-        for (int i = 0; i < KEYS / STEP; i++) {
-            const int row = i * STEP + threadIdx.x / CHUNKS, at = tile * KEYS + row;
-            const bool valid = at < n_keys;
-            const int key = valid ? blocks[at / tokens] * tokens + at % tokens : 0;
-            copy_async(tile_address<D>(to, row, chunk), k + key * call.kv_stride, valid);
-            copy_async(tile_address<D>(to + TILE, row, chunk), v + key * call.kv_stride, valid);
-        }
+    const int kv_head = head / (call.n_heads / call.n_kv_heads);
+    const int64_t kv_at =
+        (int64_t)first * call.kv_stride + kv_head * D + threadIdx.x % listed_tiles<D>::CHUNKS * 8;
+    const struct listed_tiles<D> tiles = {
+        blocks, static_cast<const __nv_bfloat16 *>(call.k) + kv_at,
+            static_cast<const __nv_bfloat16 *>(call.v) + kv_at, call.kv_stride, tokens,
+            listed_keys(blocks, n_listed, tokens, n), shared_address(shared)
     };
-    const int warp = threadIdx.x / 32, n_tiles = (n_keys + KEYS - 1) / KEYS;
     const struct item_rows rows = {first + row0, min(end - row0, (int)ROWS), 1, head};
-    uint32_t q[D / 16][4];
-    query_load<D>(q, call.q, call.q_stride, rows, warp * 16);
-    struct part<D> part;
-    part_clear(part);
-    const int extent[2] = {n_keys, n_keys};
-    load_tile(0);
-    copy_async_commit();
-    for (int tile = 0; tile < n_tiles; tile++) {
-        copy_async_wait<0>();
-        __syncthreads();
-        if (tile + 1 < n_tiles) {
-            load_tile(tile + 1);
-        }
-        copy_async_commit();
-        const uint32_t keys = stages + (tile & 1) * 2 * TILE;
-        if (warp * 16 < rows.n_rows) {
-            part_add<KEYS>(part, q, keys, keys + TILE, tile * KEYS, extent, scale_log2);
-        }
-    }
-    copy_async_wait<0>();
-    part_close(part);
-    part_store<D>(part, call.y, call.y_stride, rows, warp * 16);
+    attend<D>(call, rows, tiles, scale_log2);
 }
 
 template <int D>

@@ -41,8 +41,8 @@ struct span {
                                which then follow one another; else 0 */
     uint32_t sampled_rows;  /* logit rows that are looked at, the loop's word; 0: all */
     uint32_t attended_keys; /* context 0: up to `queries`: keys that a query attends to, which a
-                               step before chose; more: it attends to all, and so many are scored
-                               besides; else 0 */
+                               step before chose; more: it attends to all, and that many are
+                               scored besides; else 0 */
 };
 
 /* The symbols of operator and tensor sizes. */
