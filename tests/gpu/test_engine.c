@@ -192,6 +192,10 @@ static void open_side(struct side *side, enum backend backend, const char *model
         snprintf(own[7].key, sizeof own[7].key, "kv");
         snprintf(own[7].value, sizeof own[7].value, "slab");
     }
+    if (strcmp(cache, "sparse-attention") == 0) { /* blocks of whole tiles, and others */
+        snprintf(own[7].key, sizeof own[7].key, "cache.pattern_tokens");
+        snprintf(own[7].value, sizeof own[7].value, strcmp(head, "on") == 0 ? "128" : "16");
+    }
     if (on != NULL) {
         snprintf(own[8].key, sizeof own[8].key, "%s", on);
         snprintf(own[8].value, sizeof own[8].value, smooths(on) ? "smooth" : "on");
@@ -585,6 +589,12 @@ int main(int argc, char **argv) {
     compare_with_cpu("llada-moe-tiny", "dllm-cache", "off", NULL);
     compare_with_cpu(models[0], "dllm-cache", "off", "iteration");
     compare_with_alone(models[1], "dllm-cache", "off");
+    for (int i = 0; i < 3; i++) { /* patterns, which some step of each request chooses */
+        compare_with_cpu(models[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
+    }
+    compare_with_cpu(models[0], "sparse-attention", "on", NULL);
+    compare_with_alone(models[0], "sparse-attention", "off");
+    compare_with_alone(models[1], "sparse-attention", "on");
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed > 0;
 }
