@@ -11,7 +11,7 @@ void ref_pattern_keep(const double *shares, int32_t n, int32_t keep, int32_t fir
     for (int32_t i = 0; i < n; i++) {
         int32_t n_before = 0;
         for (int32_t j = 0; j < n && n_before < keep; j++) {
-            n_before += shares[j] > shares[i] || (shares[j] == shares[i] && j < i);
+            n_before += shares[j] > shares[i] || (j < i && shares[j] == shares[i]);
         }
         if (n_before < keep) {
             words[(first + i) / 32] |= UINT32_C(1) << (first + i) % 32;
@@ -155,10 +155,10 @@ bool ref_pattern_attention(const struct call_pattern_attention *call) {
         const int32_t n = call->start[r + 1] - call->start[r], tokens = call->block_tokens;
         const int32_t n_blocks = pattern_n_blocks(n, tokens);
         double *p = malloc((sizeof *p + sizeof(int32_t)) * (size_t)(n > 0 ? n : 1));
-        int32_t *keys = (int32_t *)(void *)(p + n);
         if (!p) {
             return false;
         }
+        int32_t *keys = (int32_t *)(void *)(p + n);
         for (int64_t head = 0; head < call->n_heads; head++) {
             for (int32_t t = 0; t < n; t++) {
                 const uint32_t *words =
