@@ -93,7 +93,7 @@ bool ref_pattern(const struct call_pattern *call) {
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t n = call->start[r + 1] - call->start[r];
         const int32_t n_blocks = pattern_n_blocks(n, call->block_tokens);
-        double *shares = malloc(sizeof *shares * (2 * (size_t)n_blocks + 1));
+        double *shares = calloc(2 * (size_t)n_blocks + 1, sizeof *shares);
         bool has_room = shares != NULL;
         for (int64_t head = 0; has_room && head < call->n_heads; head++) {
             for (int32_t block = 0; has_room && block < n_blocks; block++) {

@@ -1,9 +1,9 @@
 /* The engine on a GPU: logits of small checkpoints against PyTorch's, the same steps on the GPU and
  * on the CPU under every cache policy, the same requests alone and together, and what FOCUS evicts
  * by the word of the device and of the host. A plain program:
- * `test_engine [LIBRARY [small]]`, run where the repository's data is (UNMASK_DATA), prints a line
- * for each comparison and the count of failures; `small` keeps to what a memory checker gets
- * through. */
+ * `test_engine [LIBRARY [small | patterns]]`, run where the repository's data is (UNMASK_DATA),
+ * prints a line for each comparison and the count of failures; `small` keeps to what a memory
+ * checker gets through, `patterns` to SparseD. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -546,10 +546,26 @@ static void compare_loops(const char *decoder) {
           decoder, n_same, n_all, several.result.sym[SYM_KEPT_Q], several.result.sym[SYM_BLOCK_Q]);
 }
 
+/* Patterns, which some step of each request chooses. */
+static void compare_patterns(const char *const models[2], const char *const ways[3]) {
+    for (int i = 0; i < 3; i++) {
+        compare_with_cpu(models[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
+    }
+    compare_with_cpu(models[0], "sparse-attention", "on", NULL);
+    compare_with_alone(models[0], "sparse-attention", "off");
+    compare_with_alone(models[1], "sparse-attention", "on");
+}
+
 int main(int argc, char **argv) {
     static const char *const models[] = {"llada-tiny", "dream-tiny"};
     static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+    static const char *const ways[] = {NULL, "runtime.vmm", "runtime.batch_invariant"};
     library = argc > 1 ? argv[1] : NULL;
+    if (argc > 2 && strcmp(argv[2], "patterns") == 0) {
+        compare_patterns(models, ways);
+        printf("%d passed, %d failed\n", n_passed, n_failed);
+        return n_failed > 0;
+    }
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
         compare_with_golden(&llada_wide, ffn_chunks[i]);
@@ -577,7 +593,6 @@ int main(int argc, char **argv) {
     for (int c = small ? 4 : 2; c < 5; c += 2) {
         compare_with_cpu(models[1], caches[c], "on", "runtime.batch_invariant");
     }
-    static const char *const ways[] = {NULL, "runtime.vmm", "runtime.batch_invariant"};
     for (int i = 0; i < 3; i++) { /* positions that lie scattered */
         compare_with_cpu(models[0], "dkv-decode", i == 1 ? "on" : "off", ways[i]);
     }
@@ -589,12 +604,7 @@ int main(int argc, char **argv) {
     compare_with_cpu("llada-moe-tiny", "dllm-cache", "off", NULL);
     compare_with_cpu(models[0], "dllm-cache", "off", "iteration");
     compare_with_alone(models[1], "dllm-cache", "off");
-    for (int i = 0; i < 3; i++) { /* patterns, which some step of each request chooses */
-        compare_with_cpu(models[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
-    }
-    compare_with_cpu(models[0], "sparse-attention", "on", NULL);
-    compare_with_alone(models[0], "sparse-attention", "off");
-    compare_with_alone(models[1], "sparse-attention", "on");
+    compare_patterns(models, ways);
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed > 0;
 }
