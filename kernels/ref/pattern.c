@@ -54,7 +54,7 @@ bool ref_pattern_shares(const struct call_pattern *call, int64_t r, int64_t head
     const int32_t end = block < n_blocks - 1 ? (block + 1) * tokens : n;
     const int64_t group = call->n_heads / call->n_kv_heads;
     const int64_t k_at = call->start[r] * call->kv_stride + head / group * call->head_size;
-    double *scores = malloc(sizeof *scores * (size_t)n);
+    double *scores = calloc((size_t)n + 1, sizeof *scores);
     if (!scores) {
         return false;
     }
