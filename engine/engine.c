@@ -63,6 +63,13 @@ static uint32_t most_stream_tokens(const struct system *system) {
                                              : (uint32_t)CANVAS_TOKENS;
 }
 
+/* A pattern's scores, by the root of the number of heads. */
+static bool divides_by_heads(const struct system *system) {
+    const uint32_t scores = system->rows.pattern.scores;
+    return scores == PATTERN_HEADS ||
+           (scores == PATTERN_RELEASED && !system->model->shifted_logits);
+}
+
 static struct step_limits limits_of(const struct system *system) {
     const struct settings *settings = &system->settings;
     const struct budget *budget = &system->budget;
@@ -89,6 +96,8 @@ static struct step_limits limits_of(const struct system *system) {
         .smoothing = settings->smoothing,
         .drawing = system->process.drawing,
         .selects_together = system->rows.chooser == CHOSEN_FOR_HEADS,
+        .pattern_tokens = system->rows.pattern.tokens,
+        .pattern_by_heads = divides_by_heads(system),
         .renews_rows = system_keeps_canvas(system),
     };
 }

@@ -18,8 +18,9 @@ static bool is_not_ours(const struct system *s) {
     return !s->runtime.engine;
 }
 
-static bool has_pattern(const struct system *s) {
-    return s->rows.kind == ROW_PATTERN;
+static bool has_many_blocks(const struct system *s) {
+    return s->rows.kind == ROW_PATTERN &&
+           pattern_blocks(&s->rows.pattern, s->settings.context_tokens) > PATTERN_MAX_BLOCKS;
 }
 
 static bool scatters_shifted(const struct system *s) {
@@ -59,7 +60,8 @@ static bool divides_alone(const struct system *s) {
 }
 
 static bool has_odd_rows(const struct system *s) {
-    return s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_element_bytes(&s->graph)) != 0;
+    return s->rows.kind != ROW_PATTERN &&
+           s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_element_bytes(&s->graph)) != 0;
 }
 
 static bool gives_credit(const struct system *s) {
@@ -68,6 +70,11 @@ static bool gives_credit(const struct system *s) {
 
 static bool has_other_heads(const struct system *s) {
     return !is_head_size(s->model->head_dim);
+}
+
+static bool has_other_pattern_heads(const struct system *s) {
+    const uint32_t head = s->model->head_dim;
+    return s->rows.kind == ROW_PATTERN && head != 64 && head != 128;
 }
 
 static bool is_not_f32(const struct system *s) {
@@ -101,8 +108,8 @@ const struct feature feature_table[] = {
      "the engine's attention reads them where they lie", "runtime = unmask"},
     {OF_SYSTEM, LIVE, "runtime.engine = off", is_not_ours,
      "its steps lack what the engine's kernels hold", "runtime.engine = on"},
-    {OF_CACHE, LIVE, "attention in which each head leaves out keys of its own", has_pattern,
-     "the engine has no such kernel", NULL},
+    {OF_CACHE, LIVE, "patterns of more than 4,096 blocks in context_tokens", has_many_blocks,
+     "a kernel chooses among no more of a request", "cache.pattern_tokens = 128"},
     {OF_CACHE, LIVE, "scattered positions with shifted logits", scatters_shifted,
      "the model's logits decide on the next position, and the one before a masked position may be "
      "left out",
@@ -144,9 +151,13 @@ const struct feature feature_table[] = {
      swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
     {OF_SYSTEM, WHERE_RANKS, "host memory (swap.host_bytes)", swaps,
      "the copies are of one GPU's rows", "swap.host_bytes = 0"},
+    {OF_CACHE, WHERE_CUDA, "patterns of heads of other than 64 or 128 values",
+     has_other_pattern_heads, "its kernels on a GPU take no others: the cpu back end runs them",
+     NULL},
     {.name = NULL},
 };
-_Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096, "the table says so");
+_Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,
+               "the table says so");
 
 const struct feature *feature_lacked(const struct system *system, unsigned where) {
     for (const struct feature *f = feature_table; f->name != NULL; f++) {

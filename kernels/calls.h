@@ -460,6 +460,49 @@ struct call_add_feature {
     enum kernel_dtype dtype;
 };
 
+/* SparseD's patterns. A request's tokens from its first one on are blocks of block_tokens, n of
+ * them, the last of which may be short, as blocks of queries and as blocks of keys. A layer's
+ * pattern of request r lies in the pool from element cache_start[r], a multiple of 8, on: words of
+ * 32 bits, [H, n, n / 32 rounded up], bit b % 32 of word b / 32 of a head and a block of queries
+ * says whether these attend to block b of the keys; at least one is. n is at most
+ * PATTERN_MAX_BLOCKS. */
+enum { PATTERN_MAX_BLOCKS = 4096 };
+
+/* Chooses them. The share of a block of keys is the sum over its keys and over a block's queries of
+ * softmax(scale q k'); of all blocks the keep[r] with the largest shares are kept, where they come
+ * before block rest[r], and of those from there on the keep_rest[r] with the largest shares when
+ * the softmax is over their keys alone. The earlier block on a tie. */
+struct call_pattern {
+    const void *q;              /* [T, H, D], tokens q_stride apart */
+    const void *k;              /* [T, G, D], tokens kv_stride apart */
+    const int32_t *start;       /* [B + 1] */
+    const int32_t *rest;        /* [B], below n */
+    const int32_t *keep;        /* [B], 1 .. n */
+    const int32_t *keep_rest;   /* [B], 1 .. n - rest */
+    const int64_t *cache_start; /* [B] */
+    void *cache;                /* the pool */
+    int64_t q_stride, kv_stride;
+    int32_t n_requests, n_heads, n_kv_heads, head_size, block_tokens;
+    int32_t max_tokens; /* the longest request, known to the host */
+    float scale;
+    enum kernel_dtype dtype;
+};
+
+/* y = softmax(q k' / sqrt(D)) v over the keys in the blocks that a query's block attends to. y is
+ * not q. */
+struct call_pattern_attention {
+    const void *q;              /* [T, H, D], tokens q_stride apart */
+    const void *k, *v;          /* [T, G, D], tokens kv_stride apart */
+    const void *cache;          /* the pool */
+    void *y;                    /* [T, H, D], tokens y_stride apart */
+    const int32_t *start;       /* [B + 1] */
+    const int64_t *cache_start; /* [B] */
+    int64_t q_stride, kv_stride, y_stride;
+    int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size, block_tokens;
+    int32_t max_tokens; /* the longest request, known to the host */
+    enum kernel_dtype dtype;
+};
+
 /* The arguments of a mixture of experts: which experts each token goes to, its tokens in the order
  * of their experts, and the experts' two products, over all experts in one call. E experts, A of
  * them active per token, F an expert's width. A pair is a token and one of its active experts: pair

@@ -66,6 +66,14 @@ cudaError_t kernel_dense_attention_mma(const struct call_dense_attention *call,
 cudaError_t kernel_dense_attention_wgmma(const struct call_dense_attention *call,
                                          cudaStream_t stream);
 
+/* The two paths of kernel_pattern_attention, which takes the fastest that the current device has.
+ * The wgmma path is compiled for compute capability 9.0 and takes D = 128 and blocks of multiples
+ * of 128 tokens (else cudaErrorNotSupported). */
+cudaError_t kernel_pattern_attention_mma(const struct call_pattern_attention *call,
+                                         cudaStream_t stream);
+cudaError_t kernel_pattern_attention_wgmma(const struct call_pattern_attention *call,
+                                           cudaStream_t stream);
+
 /* The second alone of the three launches of kernel_select (scores, selection, packing; for uniform
  * scores one more, their sum): pools call->scores, selects, writes call->indices. */
 cudaError_t kernel_select_top(const struct call_select *call, cudaStream_t stream);

@@ -33,6 +33,7 @@ enum {
     DENSE_THREADS = 128,
     WARPGROUP_THREADS = 384,
     FEW_ATTENTION_THREADS = 128,
+    PATTERN_THREADS = 128,
     RANKS_THREADS = 512,
     RANKS_COMBINE_THREADS = 128,
 
@@ -62,6 +63,13 @@ enum {
     RANKED_FEW_THREADS = 64,
     RANKED_THREADS = 512,
 };
+
+/* Two tiles of 64 keys, and the shares of n_blocks blocks of keys among all and among the output's.
+ */
+#define PATTERN_BYTES(head_size, n_blocks)                                                         \
+    (2 * 64 * 2 * (head_size) + 2 * (int64_t)sizeof(float) * (n_blocks))
+/* Keys and values of 64 rows in two stages. */
+#define PATTERN_ATTENTION_BYTES(head_size) (2 * 2 * 64 * 2 * (head_size))
 
 /* Dense attention of heads of D channels: a warp has as many fragments of 16 rows as its registers
  * have room for; keys and values are in two stages. */

@@ -39,6 +39,7 @@ enum op_fact {
     OP_IS_CHOSEN_ALONE = 2048, /* and its choice follows from no other's */
     OP_DRAWS = 4096,           /* logit rows have random numbers */
     OP_PICKS = 8192,           /* features are kept: here it is said which rows go on */
+    OP_PATTERNS = 16384,       /* patterns are kept: here they are chosen */
 };
 
 /* Measurement order: light operators first, so that few groups wait until the device's clock is

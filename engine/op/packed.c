@@ -10,7 +10,12 @@
 
 enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_SILENT, GROUP_COUNT };
 
+/* Spans whose keys were chosen attend to no more than their queries; where more are scored they are
+ * being chosen. */
 static enum group group_of(const struct span *span) {
+    if (span->attended_keys > 0) {
+        return span->attended_keys <= span->queries ? GROUP_BLOCK : GROUP_SELECT;
+    }
     if (span->exact) {
         return span->phase == PHASE_PREFILL ? GROUP_PLAIN : GROUP_BLOCK;
     }
@@ -60,6 +65,9 @@ static void lay_out(struct packed *packed) {
         [PACKED_RUN_FIRST] = streams,
         [PACKED_GIVEN] = streams,
         [PACKED_VALUE_ROWS] = packed->features ? n->n_values : 0,
+        [PACKED_PATTERN_REST] = packed->patterns ? n->n_select : 0,
+        [PACKED_PATTERN_KEEP] = packed->patterns ? n->n_select : 0,
+        [PACKED_PATTERN_KEEP_REST] = packed->patterns ? n->n_select : 0,
         [PACKED_KEPT_TOKENS] = packed->evicts ? n->n_tokens : 0,
         [PACKED_MASKED] = packed->evicts ? n->n_tokens : 0,
     };
@@ -118,6 +126,7 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .smooths = facts & OP_SMOOTHS,
         .draws = facts & OP_DRAWS,
         .features = facts & OP_PICKS,
+        .patterns = facts & OP_PATTERNS,
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -188,6 +197,9 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
         n->n_values += packed->features ? n_values(span) : 0;
         n->max_compared = larger(n->max_compared, (int32_t)span->value_rows);
         n->n_logit_rows += (int32_t)span->logit_rows;
+        if (packed->patterns && group == GROUP_SELECT) {
+            n->max_candidates = larger(n->max_candidates, queries);
+        }
         int32_t *longest = group >= GROUP_BLOCK ? &n->max_block_tokens : &n->max_full_tokens;
         *longest = larger(*longest, queries);
         n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
@@ -320,6 +332,11 @@ static void append_store(struct filling *f, uint32_t i) {
     for (uint32_t layer = 0; layer < model->layers; layer++) {
         cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
             part->kv.first + layer * packed_layer_elements(f->packed, part->kv.n_rows);
+    }
+    if (group_of(span) == GROUP_SELECT && f->packed->patterns) {
+        ((int32_t *)array(f, PACKED_PATTERN_REST))[f->n_selecting] = part->pattern.rest;
+        ((int32_t *)array(f, PACKED_PATTERN_KEEP))[f->n_selecting] = part->pattern.keep;
+        ((int32_t *)array(f, PACKED_PATTERN_KEEP_REST))[f->n_selecting] = part->pattern.keep_rest;
     }
     if (group_of(span) == GROUP_SELECT) {
         ((int32_t *)array(f, PACKED_BLOCK_START))[f->n_selecting] = (int32_t)part->block_start;

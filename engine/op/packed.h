@@ -3,7 +3,9 @@
  *
  * Spans that attend to themselves come first, those of them that select after the others, and spans
  * with cached context last, each group in batch order, so that either attention, the copy of kept
- * rows and the selection are one call over consecutive requests. Where the graph is exact, spans in
+ * rows and the selection are one call over consecutive requests. Where the graph keeps patterns
+ * those that choose theirs are the ones that select, and those that attend by theirs come last.
+ * Where the graph is exact, spans in
  * prefill come first and all others last. Logit rows keep the batch's order; they are found by
  * index. Decisions that take a number come before those by rule. */
 #ifndef UNMASK_ENGINE_OP_PACKED_H
@@ -53,8 +55,12 @@ enum packed_array {
     PACKED_RUN_FIRST,      /* int32 [B] */
     PACKED_GIVEN,          /* int32 [B] */
     PACKED_VALUE_ROWS,     /* int32 [rows of values], the token of the stream */
-    PACKED_KEPT_TOKENS,    /* int32 [T], the rest after an eviction: which of the whole step's */
-    PACKED_MASKED,         /* uint8 [T] */
+    /* Where the graph keeps patterns (call_pattern). */
+    PACKED_PATTERN_REST,      /* int32 [S] */
+    PACKED_PATTERN_KEEP,      /* int32 [S] */
+    PACKED_PATTERN_KEEP_REST, /* int32 [S] */
+    PACKED_KEPT_TOKENS,       /* int32 [T], the rest after an eviction: which of the whole step's */
+    PACKED_MASKED,            /* uint8 [T] */
 };
 enum { PACKED_ARRAY_COUNT = PACKED_MASKED + 1, PACKED_ALIGN_BYTES = 16 };
 
@@ -82,8 +88,9 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    bool selects, exact, evicts, credits, smooths, draws, features; /* the step graph is such */
-    int64_t pool_pages;                                             /* exact */
+    bool selects, exact, evicts, credits, smooths, draws, features,
+        patterns;       /* the step graph is such */
+    int64_t pool_pages; /* exact */
     int64_t max_bytes;
     int32_t *decision_of;  /* [max_requests], owned: of the spans in batch order, -1: none */
     int32_t *first_token;  /* the same: where a span's tokens begin */
@@ -111,9 +118,13 @@ static inline int64_t packed_plane_elements(const struct packed *packed) {
            packed->model->head_dim;
 }
 
-/* Elements of a store's rows of one layer: keys and values, and features where there are any. */
+/* Elements of a store's rows of one layer: keys and values, and features where there are any; or a
+ * word of a pattern for each head. */
 static inline int64_t packed_layer_elements(const struct packed *packed, int32_t n_rows) {
     const struct model *model = packed->model;
+    if (packed->patterns) {
+        return (int64_t)sizeof(uint32_t) / packed->element_bytes * model->heads * n_rows;
+    }
     const int64_t features = packed->features ? 2LL * model->hidden : 0;
     return (2LL * model->kv_heads * model->head_dim + features) * n_rows;
 }

@@ -45,6 +45,11 @@ struct feature_run {
     int32_t first, given;
 };
 
+/* What is kept of a pattern that a span chooses (struct call_pattern). */
+struct pattern_choice {
+    int32_t rest, keep, keep_rest;
+};
+
 /* Which of a span's logit rows may be committed: rows [first_row, first_row + n_rows), those whose
  * target is still masked. */
 struct decision {
@@ -82,7 +87,10 @@ struct step_part {
      */
     struct kv_store kv;
     uint32_t block_start, block_end; /* indices of queries; read where the span selects */
-    struct kv_pages kv_pages;        /* instead of both, where the graph is exact */
+    /* Where the graph keeps patterns, and the span chooses one, which its store takes (`kv` has as
+     * many rows as it has words of a head) or attends by that. */
+    struct pattern_choice pattern;
+    struct kv_pages kv_pages; /* instead of both, where the graph is exact */
     /* Where the graph evicts. */
     const uint8_t *masked; /* [queries], 1: its importance is needed; NULL: none is */
     const int32_t *kept;   /* [queries], in the rest of a step: the query of the whole span */
@@ -142,6 +150,10 @@ struct step_limits {
     struct draw_rule drawing;   /* where it draws tokens */
     /* All key-value heads keep the same rows, as Sparse-dLLM does (call_select's uniform). */
     bool selects_together;
+    /* Where the graph keeps patterns: tokens of a block; and whether scores are divided by the root
+     * of the number of heads. */
+    uint32_t pattern_tokens;
+    bool pattern_by_heads;
     /* Spans with context renew rows of their stores, in place. */
     bool renews_rows;
 };

@@ -133,6 +133,12 @@ static void plan_pages(struct members *members, const struct request *request, u
         .pages = pages_of(pages, slot), .n_pages = pages->held[slot], .extent = extents};
 }
 
+/* Of a request that attends by its pattern, or chooses one, its words; of others nothing is read.
+ */
+static int32_t pattern_rows(const struct row_sets *rows) {
+    return rows->n_chosen > 0 || rows->attends > 0 ? (int32_t)rows->held : 0;
+}
+
 static int plan_store(struct members *members, const struct request *request, uint32_t slot,
                       struct step_part *part, struct err *err) {
     const struct system *system = members->sessions->system;
@@ -143,7 +149,12 @@ static int plan_store(struct members *members, const struct request *request, ui
     bool writes =
         rows->kind != ROW_FEATURES &&
         range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]) > 0;
-    part->kv.n_rows = (int32_t)(chosen ? rows->n_chosen : rows_kept(rows));
+    part->kv.n_rows = rows->kind == ROW_PATTERN
+                          ? pattern_rows(rows)
+                          : (int32_t)(chosen ? rows->n_chosen : rows_kept(rows));
+    part->pattern = (struct pattern_choice){.rest = (int32_t)rows->pattern.rest,
+                                            .keep = (int32_t)rows->pattern.keep,
+                                            .keep_rest = (int32_t)rows->pattern.keep_rest};
     part->block_start = window_first(request); /* read where the span selects */
     part->block_end = window_end(request);
     part->kv_rows = !chosen && writes ? kv_rows : NULL;

@@ -3,6 +3,7 @@
 
 #include "engine/op/packed.h"
 #include "kernels/calls.h"
+#include "kernels/rules/pattern.h"
 #include "sim/base/num.h"
 
 /* What selection and decision kernels take of one span (calls.h). */
@@ -105,13 +106,43 @@ static int check_run(const struct step *step, uint32_t i, struct err *err) {
     return 0;
 }
 
+/* A pattern's blocks, and its store: a word of a head is a row. */
+static int check_pattern(const struct packed *packed, const struct step *step, uint32_t i,
+                         struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    const struct pattern_choice *choice = &part->pattern;
+    if (!packed->patterns || span->context > 0 || part->kv_rows != NULL) {
+        return err_usage(err, "span %" PRIu32 " attends by a pattern or chooses one, and %s", i,
+                         packed->patterns ? "has cached context or rows to keep"
+                                          : "the step graph keeps none");
+    }
+    const int32_t n =
+        pattern_n_blocks((int32_t)span->queries, (int32_t)packed->limits.pattern_tokens);
+    if (n > PATTERN_MAX_BLOCKS || (int64_t)n * pattern_n_words(n) > part->kv.n_rows) {
+        return err_usage(err,
+                         "span %" PRIu32 " has a pattern of %" PRId32
+                         " blocks (at most %d) in a store of %" PRId32 " words",
+                         i, n, PATTERN_MAX_BLOCKS, part->kv.n_rows);
+    }
+    const bool chooses = span->attended_keys > span->queries;
+    if (chooses && (choice->rest < 0 || choice->rest >= n || choice->keep < 1 || choice->keep > n ||
+                    choice->keep_rest < 1 || choice->keep_rest > n - choice->rest)) {
+        return err_usage(err,
+                         "span %" PRIu32 " keeps %" PRId32 " blocks of %" PRId32 " and %" PRId32
+                         " of those from block %" PRId32 " on",
+                         i, choice->keep, n, choice->keep_rest, choice->rest);
+    }
+    return 0;
+}
+
 static int check_store(const struct packed *packed, const struct step *step, uint32_t i,
                        struct err *err) {
     const struct span *span = step->shape->spans[i];
     const struct step_part *part = &step->parts[i];
     const struct kv_store *kv = &part->kv;
     if (span->context == 0 && span->select_rows == 0 && part->kv_rows == NULL &&
-        !packed->features) {
+        !packed->features && span->attended_keys == 0) {
         return 0;
     }
     bool renews = packed->limits.renews_rows;
@@ -233,6 +264,9 @@ static int check_span(const struct packed *packed, const struct step *step, uint
         return err_status(err);
     }
     if (span->select_rows > 0 && check_selection(packed, step, i, err) != 0) {
+        return err_status(err);
+    }
+    if (span->attended_keys > 0 && check_pattern(packed, step, i, err) != 0) {
         return err_status(err);
     }
     return check_store(packed, step, i, err);

@@ -452,6 +452,38 @@ static int cpu_run_paged_attention(struct device *device, const struct call_page
     return DEVICE_OK;
 }
 
+/* Whether the kernels take this many blocks of a pattern. */
+static bool takes_blocks(int32_t max_tokens, int32_t block_tokens) {
+    return block_tokens > 0 &&
+           (max_tokens + (int64_t)block_tokens - 1) / block_tokens <= PATTERN_MAX_BLOCKS;
+}
+
+static int cpu_run_pattern(struct device *device, const struct call_pattern *call) {
+    if (!takes_blocks(call->max_tokens, call->block_tokens)) {
+        return fail(device, DEVICE_REFUSED, "a pattern of more than 4096 blocks");
+    }
+    if (call->dtype == KERNEL_BF16) {
+        return ref_status(device, ref_pattern(call));
+    }
+    if (call->max_tokens > CPU_MAX_PATTERN_TOKENS) {
+        return fail(device, DEVICE_REFUSED, "a pattern of more than 524288 tokens");
+    }
+    cpu_pattern(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_pattern_attention(struct device *device,
+                                     const struct call_pattern_attention *call) {
+    if (!takes_blocks(call->max_tokens, call->block_tokens)) {
+        return fail(device, DEVICE_REFUSED, "a pattern of more than 4096 blocks");
+    }
+    if (call->dtype == KERNEL_BF16) {
+        return ref_status(device, ref_pattern_attention(call));
+    }
+    cpu_pattern_attention(call);
+    return DEVICE_OK;
+}
+
 static int cpu_run_select(struct device *device, const struct call_select *call) {
     if (call->dtype == KERNEL_BF16) {
         return ref_status(device, ref_select(call));

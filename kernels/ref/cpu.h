@@ -42,6 +42,11 @@ void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_at
 void cpu_block_attention(const struct call_block_attention *call);
 void cpu_paged_attention(const struct call_paged_attention *call);
 
+/* At most CPU_MAX_PATTERN_TOKENS tokens of a request. */
+enum { CPU_MAX_PATTERN_TOKENS = CPU_PANEL_ROWS * CPU_MAX_INPUTS };
+void cpu_pattern(const struct cpu_room *room, const struct call_pattern *call);
+void cpu_pattern_attention(const struct call_pattern_attention *call);
+
 void cpu_sample(const struct call_sample *call);
 /* The bits of the reference implementation, in either dtype, as a GPU's thread block computes them.
  */

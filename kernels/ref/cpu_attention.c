@@ -4,6 +4,7 @@
 
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
+#include "kernels/rules/pattern.h"
 
 /* Partial sums of a dot product: element i goes to sum i mod LANES, which a compiler may keep in
  * vector registers without reordering anything; and which keeps rounding errors short. */
@@ -167,6 +168,98 @@ void cpu_paged_attention(const struct call_paged_attention *call) {
                     attend_run(&s, q + t * call->q_stride + head * size, &run);
                 }
                 attend_end(&s);
+            }
+        }
+    }
+}
+
+/* ---- patterns ---- */
+
+/* Adds the softmax over scores [from, n), block by block from the first on. */
+static void add_shares(const float *scores, int32_t from, int32_t n, int32_t block_tokens,
+                       double *shares) {
+    float top = -INFINITY;
+    double sum = 0;
+    for (int32_t j = from; j < n; j++) {
+        top = scores[j] > top ? scores[j] : top;
+    }
+    for (int32_t j = from; j < n; j++) {
+        sum += exp((double)(scores[j] - top));
+    }
+    for (int32_t j = from; j < n; j++) {
+        shares[(j - from) / block_tokens] += exp((double)(scores[j] - top)) / sum;
+    }
+}
+
+static void choose_blocks(const struct cpu_room *room, const struct call_pattern *call, int32_t r,
+                          int64_t head, int32_t block) {
+    const int32_t n = call->start[r + 1] - call->start[r], tokens = call->block_tokens;
+    const int32_t n_blocks = pattern_n_blocks(n, tokens), rest = call->rest[r];
+    const int32_t end = block < n_blocks - 1 ? (block + 1) * tokens : n;
+    const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    const float *k =
+        (const float *)call->k + call->start[r] * call->kv_stride + head / group * size;
+    uint32_t *words =
+        pattern_words_of(call->cache, sizeof(float), call->cache_start[r], n_blocks, head, block);
+    double *shares = room->query, *of_rest = shares + n_blocks;
+    memset(shares, 0, 2 * (size_t)n_blocks * sizeof *shares);
+    memset(words, 0, (size_t)pattern_n_words(n_blocks) * sizeof *words);
+    for (int32_t t = block * tokens; t < end; t++) {
+        const float *q =
+            (const float *)call->q + (call->start[r] + t) * call->q_stride + head * size;
+        for (int32_t j = 0; j < n; j++) {
+            room->inputs[j] = dot(q, k + j * call->kv_stride, size) * call->scale;
+        }
+        add_shares(room->inputs, 0, n, tokens, shares);
+        add_shares(room->inputs, rest * tokens, n, tokens, of_rest);
+    }
+    ref_pattern_keep(shares, n_blocks, call->keep[r], 0, words);
+    pattern_clear_from(words, n_blocks, rest);
+    ref_pattern_keep(of_rest, n_blocks - rest, call->keep_rest[r], rest, words);
+}
+
+void cpu_pattern(const struct cpu_room *room, const struct call_pattern *call) {
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        const int32_t n = call->start[r + 1] - call->start[r];
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            for (int32_t block = 0; block < pattern_n_blocks(n, call->block_tokens); block++) {
+                choose_blocks(room, call, r, head, block);
+            }
+        }
+    }
+}
+
+/* One query against the blocks that the words say. */
+static void attend_pattern(const struct call_pattern_attention *call, int32_t r, int64_t head,
+                           int32_t t, const uint32_t *words) {
+    const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    const int32_t n = call->start[r + 1] - call->start[r], tokens = call->block_tokens;
+    const int64_t row = call->start[r] + t;
+    const int64_t at = call->start[r] * call->kv_stride + head / group * size;
+    const float *q = (const float *)call->q + row * call->q_stride + head * size;
+    struct softmax s;
+    attend_begin(&s, size, (float *)call->y + row * call->y_stride + head * size);
+    for (int32_t first = 0; first < n; first += tokens) {
+        const int64_t from = at + first * call->kv_stride;
+        const struct run run = {(const float *)call->k + from, (const float *)call->v + from,
+                                call->kv_stride, n - first < tokens ? n - first : tokens};
+        if (pattern_has(words, first / tokens)) {
+            attend_run(&s, q, &run);
+        }
+    }
+    attend_end(&s);
+}
+
+void cpu_pattern_attention(const struct call_pattern_attention *call) {
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        const int32_t n = call->start[r + 1] - call->start[r];
+        const int32_t n_blocks = pattern_n_blocks(n, call->block_tokens);
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            for (int32_t t = 0; t < n; t++) {
+                attend_pattern(call, r, head, t,
+                               pattern_words_of((void *)call->cache, sizeof(float),
+                                                call->cache_start[r], n_blocks, head,
+                                                t / call->block_tokens));
             }
         }
     }

@@ -54,6 +54,20 @@ struct ref_queries ref_queries_of(const struct call_dense_attention *call, int64
 bool ref_block_attention(const struct call_block_attention *call);
 bool ref_paged_attention(const struct call_paged_attention *call);
 
+/* Of n shares the `keep` largest, the earlier one on a tie: their bits of words, from bit `first`
+ * on. What bits were there stays. */
+void ref_pattern_keep(const double *shares, int32_t n, int32_t keep, int32_t first,
+                      uint32_t *words);
+/* The shares by which one head's block of queries keeps them: those of all n blocks, then those of
+ * the blocks from rest[r] on among themselves. */
+bool ref_pattern_shares(const struct call_pattern *call, int64_t r, int64_t head, int32_t block,
+                        double *shares);
+/* All three return false when memory for one block of queries, or one row's probabilities, is
+ * lacking.
+ */
+bool ref_pattern(const struct call_pattern *call);
+bool ref_pattern_attention(const struct call_pattern_attention *call);
+
 /* How many of n candidates a retention keeps: max(1, floor(retention n)), as released. */
 int32_t ref_kept_tokens(int32_t n_candidates, double retention);
 

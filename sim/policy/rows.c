@@ -55,11 +55,12 @@ static void add_eviction(const struct request *request, struct span *span) {
     span->logit_rows = span->logit_rows > 0 ? window_kept(request) : 0;
 }
 
-/* A pattern is chosen by scores of all keys, and again of the output's among themselves: products
- * of queries and keys, which are half of attention's (SparseD's released code). */
+/* A pattern is chosen by scores of all keys, and again of the output's part among themselves
+ * (SparseD's released code). */
 static uint32_t attended(const struct row_sets *rows, const struct request *request) {
-    uint32_t canvas = request->canvas_tokens;
-    return rows->n_chosen > 0 ? canvas + (canvas + request->output_tokens) / 2 : rows->attends;
+    const uint32_t canvas = request->canvas_tokens;
+    return rows->n_chosen > 0 ? 2 * canvas - rows->pattern.rest * rows->pattern.tokens
+                              : rows->attends;
 }
 
 void rows_span(const struct row_sets *rows, const struct request *request, struct span *span) {
@@ -138,6 +139,24 @@ static int check_choice(const struct row_sets *rows, struct err *err) {
     return 0;
 }
 
+static int check_pattern(const struct row_sets *rows, const struct request *request,
+                         struct err *err) {
+    const struct row_pattern *pattern = &rows->pattern;
+    REFUSE_UNLESS(pattern->tokens > 0, "attends by a pattern of blocks of 0 tokens");
+    const uint32_t n = pattern_blocks(pattern, request->canvas_tokens);
+    REFUSE_UNLESS(pattern->rest < n, "says that the output begins with block %u of %u",
+                  pattern->rest, n);
+    REFUSE_UNLESS(pattern->keep > 0 && pattern->keep <= n && pattern->keep_rest > 0 &&
+                      pattern->keep_rest <= n - pattern->rest,
+                  "keeps %u blocks of %u and %u of the output's %u", pattern->keep, n,
+                  pattern->keep_rest, n - pattern->rest);
+    REFUSE_UNLESS(pattern->scores <= PATTERN_HEADS,
+                  "sets rows.pattern.scores to %u, which is no pattern_scores", pattern->scores);
+    const uint64_t words = (uint64_t)n * pattern_words(n);
+    REFUSE_UNLESS(rows->held >= words, "holds %u rows for a pattern of %u blocks", rows->held, n);
+    return 0;
+}
+
 static int check_canvas(const struct row_sets *rows, const struct request *request,
                         struct err *err) {
     const struct range block = window_range(request);
@@ -159,6 +178,7 @@ static int check_canvas(const struct row_sets *rows, const struct request *reque
         REFUSE_UNLESS(range_length(rows->run) == request->canvas_tokens && rows_kept(rows) == 0,
                       "runs [%u, %u) and keeps %u rows where it attends by a pattern",
                       rows->run.first, rows->run.end, rows_kept(rows));
+        return check_pattern(rows, request, err);
     }
     REFUSE_UNLESS(rows->settles == BLOCK_WHOLE || rows_kept(rows) == request->canvas_tokens,
                   "leaves positions out but keeps %u rows of a canvas of %u tokens",
@@ -257,6 +277,9 @@ static int check_pairs(const struct row_sets *rows, const struct request *reques
     REFUSE_UNLESS(rows->attends <= (rows->kind == ROW_PATTERN ? request->canvas_tokens : 0),
                   "attends to %u keys of a canvas of %u tokens, with rows of kind %u",
                   rows->attends, request->canvas_tokens, rows->kind);
+    REFUSE_UNLESS((rows->pattern.tokens > 0) == (rows->kind == ROW_PATTERN),
+                  "has a pattern of blocks of %u tokens with rows of kind %u", rows->pattern.tokens,
+                  rows->kind);
     return 0;
 }
 

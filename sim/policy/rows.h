@@ -27,8 +27,9 @@ enum row_kind {
                      the head run the whole canvas in every step, the other layers what `run` says,
                      which may leave the active block out or be nothing at all */
     ROW_EXACT,    /* final keys and values, in pages: for block-causal and autoregressive models */
-    ROW_PATTERN,  /* no keys and values: for every query head which block of keys one block of
-                     queries attends to, an index (SparseD); every step runs the whole canvas */
+    ROW_PATTERN,  /* no keys and values: for every query head a word of 32 bits, each of which says
+                     whether a block of queries attends to a block of keys (SparseD); every step
+                     runs the whole canvas */
 };
 
 /* Who chooses among the positions of a set, in the middle of a step. */
@@ -43,6 +44,35 @@ enum row_chooser {
     CHOSEN_BY_SCORE,  /* a kernel: for each head and block of queries n_chosen of the canvas's keys
                          (ROW_PATTERN) */
 };
+
+/* By the root of what scores are divided before that softmax. */
+enum pattern_scores {
+    PATTERN_RELEASED,  /* of the number of heads, as SparseD's code for LLaDA does; where logits are
+                          shifted of a head's channels, as its code for Dream does */
+    PATTERN_HEAD_SIZE, /* of a head's channels, as attention itself does */
+    PATTERN_HEADS,
+};
+
+/* ROW_PATTERN: which blocks of keys a block of queries attends to once some step chose them. Blocks
+ * count from the canvas's first token, the last may be short. Of all blocks of keys those `keep`
+ * are kept that all keys' softmax gives the largest share of a head's attention, summed over the
+ * block of queries, unless they are among the blocks from `rest` on; of these `keep_rest`, by the
+ * softmax over their keys alone. The earlier block on a tie. */
+struct row_pattern {
+    uint32_t tokens; /* of a block; 0: there is no pattern */
+    uint32_t rest;   /* the first block of the output's part */
+    uint32_t keep, keep_rest;
+    uint32_t scores; /* enum pattern_scores */
+};
+
+/* Blocks of a canvas, and the words that a block of queries has of them. */
+static inline uint32_t pattern_blocks(const struct row_pattern *pattern, uint32_t canvas_tokens) {
+    return canvas_tokens / pattern->tokens + (canvas_tokens % pattern->tokens > 0);
+}
+
+static inline uint32_t pattern_words(uint32_t n_blocks) {
+    return n_blocks / 32 + (n_blocks % 32 > 0);
+}
 
 /* Plain data, part of the plug-in ABI. */
 struct row_sets {
@@ -65,6 +95,7 @@ struct row_sets {
     uint32_t held;        /* rows that the request has memory for */
     uint32_t attends;     /* ROW_PATTERN: keys that a query attends to, which a step before chose;
                              0: all, and always under other kinds */
+    struct row_pattern pattern;
 };
 
 struct request;

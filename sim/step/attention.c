@@ -33,6 +33,30 @@ const struct op_type op_type_attention_block = {
     .decodes = true,
 };
 
+/* Not less by the pair than full attention: what is left out are whole blocks of keys. */
+const struct op_type op_type_attention_pattern = {
+    .family = FAMILY_ATTENTION,
+    .memory = MEMORY_NONE,
+    .table = PROFILE_ATTENTION_FULL,
+    .work = work,
+};
+
+/* Two passes over the keys, the one for every query's peak and sum and the other for the shares:
+ * queries times keys twice, as often as attention multiplies, whose values are not read. */
+static struct op_work pattern_work(const struct graph *graph, const struct op *op,
+                                   const struct op_amount *amount) {
+    struct op_work all = work(graph, op, amount);
+    all.row_bytes /= 2;
+    return all;
+}
+
+const struct op_type op_type_pattern = {
+    .family = FAMILY_ATTENTION,
+    .memory = MEMORY_NONE,
+    .table = PROFILE_ATTENTION_FULL,
+    .work = pattern_work,
+};
+
 const struct op_type op_type_attention_prefill = {
     .family = FAMILY_ATTENTION,
     .table = PROFILE_ATTENTION_CAUSAL,

@@ -153,6 +153,23 @@ static int add_join(struct builder *b, const char *name, enum symbol rows, int f
     return joined;
 }
 
+/* Each head's choice of blocks of keys, and attention to these. */
+static void add_pattern(struct builder *b, int rotated, int attended) {
+    struct graph *g = b->g;
+    const int pattern =
+        graph_add_cache(g, "pattern", SYM_SCORED_Q, (int64_t)b->m->heads * INDEX_BYTES);
+    struct op *choice = graph_add_op(g, "score and choose blocks", OP_PATTERN, b->tokens,
+                                     LIST(rotated), LIST(pattern));
+    choice->span_n = SYM_SCORED_N;
+    choice->span_q = choice->span_k = SYM_SCORED_Q;
+    choice->span_qk = SYM_SCORED_QK;
+    struct op *sparse = graph_add_op(g, "pattern attention", OP_ATTENTION_PATTERN, b->tokens,
+                                     LIST(rotated, pattern), LIST(attended));
+    sparse->span_n = SYM_PATTERN_N;
+    sparse->span_q = sparse->span_k = SYM_PATTERN_Q;
+    sparse->span_qk = SYM_PATTERN_QK;
+}
+
 static void add_full_attention(struct builder *b, int rotated, int attended, bool first) {
     struct graph *g = b->g;
     struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
@@ -161,6 +178,10 @@ static void add_full_attention(struct builder *b, int rotated, int attended, boo
     full->span_q = full->span_k = first ? SYM_FIRST_TOKENS : SYM_FULL_Q;
     full->span_qk = first ? SYM_FIRST_QK : SYM_FULL_QK;
     if (first) {
+        return;
+    }
+    if (b->options->has_patterns) {
+        add_pattern(b, rotated, attended);
         return;
     }
     int cache = cached_tensor(b, "cached kv", SYM_CONTEXT_ROWS, b->cached_bytes), fresh = -1;

@@ -12,8 +12,9 @@ struct graph_options {
     bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
     bool selects;            /* refresh steps score and pack KV rows */
     bool selects_together;   /* the same rows for all heads, whichever rank has them */
-    bool compares_values;    /* values are projected apart and compared (dLLM-Cache) */
-    bool exact; /* fresh keys and values are rows of the pool; masks of blocks, tokens */
+    bool has_patterns;    /* each head attends to blocks of keys that it chose before (SparseD) */
+    bool compares_values; /* values are projected apart and compared (dLLM-Cache) */
+    bool exact;           /* fresh keys and values are rows of the pool; masks of blocks, tokens */
     uint32_t
         evict_layer; /* which lets some queries go no further (FOCUS: 1, the second); 0: none */
     double evict_wait_ns; /* and what a step waits, where some are, for the host that chooses */

@@ -13,7 +13,8 @@ const char *const symbol_names[SYM_COUNT] = {
     "prefill_k",   "prefill_qk", "full_n",     "full_q",       "full_qk",      "block_n",
     "block_q",     "block_k",    "block_qk",   "kept_q",       "kept_k",       "kept_qk",
     "first_n",     "first_qk",   "refresh_n",  "select_n",     "sampled_rows", "projected_values",
-    "picked_rows",
+    "picked_rows", "pattern_n",  "pattern_q",  "pattern_qk",   "scored_n",     "scored_q",
+    "scored_qk",
 };
 
 void shape_clear(struct step_shape *shape) {
@@ -23,6 +24,7 @@ void shape_clear(struct step_shape *shape) {
 
 void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
     int64_t q = span->queries, context = span->context, first = span->first_queries;
+    const int64_t attended = span->attended_keys;
     sym[SYM_REQUESTS] += times;
     sym[SYM_TOKENS] += times * q;
     sym[SYM_FIRST_TOKENS] += times * first;
@@ -41,10 +43,19 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
         sym[SYM_PREFILL_Q] += times * q;
         sym[SYM_PREFILL_K] += times * (context + q);
         sym[SYM_PREFILL_QK] += times * (q * context + q * (q + 1) / 2);
+    } else if (context == 0 && !span->exact && attended > 0 && attended <= q) {
+        sym[SYM_PATTERN_N] += times;
+        sym[SYM_PATTERN_Q] += times * q;
+        sym[SYM_PATTERN_QK] += times * q * attended;
     } else if (context == 0 && !span->exact) {
         sym[SYM_FULL_N] += times;
         sym[SYM_FULL_Q] += times * q;
-        sym[SYM_FULL_QK] += times * q * (span->attended_keys > 0 ? span->attended_keys : q);
+        sym[SYM_FULL_QK] += times * q * q;
+        if (attended > 0) {
+            sym[SYM_SCORED_N] += times;
+            sym[SYM_SCORED_Q] += times * q;
+            sym[SYM_SCORED_QK] += times * q * attended;
+        }
     } else if (q > 0) { /* else nothing attends */
         sym[SYM_BLOCK_N] += times;
         sym[SYM_BLOCK_Q] += times * q;

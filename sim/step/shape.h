@@ -40,8 +40,9 @@ struct span {
     uint32_t part_start;    /* policies that run parts of a block: where in it the queries begin,
                                which then follow one another; else 0 */
     uint32_t sampled_rows;  /* logit rows that are looked at, the loop's word; 0: all */
-    uint32_t attended_keys; /* context 0: keys that attention costs a query, where that is not all
-                               of its own queries (sparse, or scored besides); else 0 */
+    uint32_t attended_keys; /* context 0: up to `queries`: keys that a query attends to, which a
+                               step before chose; more: it attends to all, and that many are
+                               scored besides; else 0 */
 };
 
 /* The symbols of operator and tensor sizes. */
@@ -85,6 +86,14 @@ enum symbol {
      * queries picked out of value_rows. */
     SYM_PROJECTED_VALUES,
     SYM_PICKED_ROWS,
+    /* Attention over keys that a step before chose: sequences, sum q, sum of (query, key) pairs;
+     * and of spans that choose them, the pairs being those that are scored. */
+    SYM_PATTERN_N,
+    SYM_PATTERN_Q,
+    SYM_PATTERN_QK,
+    SYM_SCORED_N,
+    SYM_SCORED_Q,
+    SYM_SCORED_QK,
     SYM_COUNT,
 };
 

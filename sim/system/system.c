@@ -41,8 +41,8 @@ static int64_t cache_row_bytes(const struct system *s) {
     case ROW_KV:
     case ROW_EXACT:
         return model_kv_bytes_per_token(s->model, type);
-    case ROW_PATTERN: /* an index for every head */
-        return (int64_t)s->model->layers * s->model->heads * (int64_t)sizeof(int32_t);
+    case ROW_PATTERN: /* a word for every head */
+        return (int64_t)s->model->layers * s->model->heads * (int64_t)sizeof(uint32_t);
     case ROW_FEATURES:
         return model_feature_cache_bytes_per_token(s->model, type);
     }
@@ -247,6 +247,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .splits_first_layer = s->rows.kind == ROW_FEATURES,
         .selects = rows_are_chosen(&s->rows),
         .selects_together = s->rows.chooser == CHOSEN_FOR_HEADS,
+        .has_patterns = s->rows.kind == ROW_PATTERN,
         .compares_values = s->rows.chooser == CHOSEN_BY_CHANGE,
         .exact = s->rows.kind == ROW_EXACT,
         .evict_layer = s->rows.evict_layer,

@@ -35,7 +35,8 @@ static const struct {
     {"cached rows copied", "dllm-serve", "llada-tiny",
      "runtime=nano-vllm runtime.engine=on storage.weights=f32"},
     {"runtime.engine = off", "dllm-serve", "llada-tiny", "runtime.engine=off storage.weights=f32"},
-    {"attention in which", "sparsed", "llada-tiny", "storage.weights=f32"},
+    {"patterns of more than", "sparsed", "llada-tiny",
+     "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
     {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
     {"eviction in the middle", "focus", "sdar-tiny",
      "iteration=smooth runtime.fused_head=off storage.weights=f32"},
@@ -61,6 +62,7 @@ static const struct {
      "swap.host_bytes=1MiB decoder=credit runtime.fused_head=off storage.weights=f32"},
     {"host memory (swap.host_bytes)", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 swap.host_bytes=1MiB storage.weights=f32"},
+    {"patterns of heads of other", NULL, NULL, NULL}, /* on a GPU, below */
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -108,6 +110,20 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     ck_assert_ptr_ne(feature_lacked(system, WHERE_CUDA), &feature_table[9]);
     system->settings.block_tokens = 5000;
     ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[9]);
+    system_close(system);
+}
+
+TEST(heads_that_no_kernel_of_patterns_takes_are_refused_on_a_gpu) {
+    struct system *system = system_with("sparsed", "llada-tiny", "storage.weights=f32");
+    const struct feature *last = &feature_table[N_CASES - 1];
+    struct model model = *system->model;
+    static const uint32_t heads[] = {64, 96, 128, 256};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        model.head_dim = heads[i];
+        system->model = &model;
+        ck_assert_int_eq(last->has(system), heads[i] != 64 && heads[i] != 128);
+    }
+    ck_assert(!feature_runs(last, WHERE_CUDA) && feature_runs(last, WHERE_CPU));
     system_close(system);
 }
 

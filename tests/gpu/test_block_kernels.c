@@ -1,9 +1,10 @@
 /* Block diffusion's kernels against their reference implementations on random shapes, tails
- * included. A plain program, as test_kernels is: `test_block_kernels [seed] [small]`. Outputs are
- * poisoned with NaN before each launch, and so are pool rows that no query may see. */
+ * included. A plain program, as test_kernels is: `test_block_kernels [seed] [small | patterns]`.
+ * Outputs are poisoned with NaN before each launch, and so are pool rows that no query may see. */
 #include <time.h>
 
 #include "kernels/kernels.h"
+#include "kernels/rules/pattern.h"
 #include "tests/gpu/arrays.h"
 
 static bool small;
@@ -302,6 +303,189 @@ static void test_compact(void) {
     arrays_free();
 }
 
+/* ---- SparseD ---- */
+
+enum { PATTERN_B = 3 };
+
+/* Requests of up to `longest` tokens, and what each keeps of its blocks. */
+struct patterned {
+    int b, n_heads, n_kv_heads, n, longest, tokens;
+    int32_t start[PATTERN_B + 1], rest[PATTERN_B], keep[PATTERN_B], keep_rest[PATTERN_B];
+    int64_t cache_start[PATTERN_B], pool; /* in elements of bf16 */
+};
+
+static struct patterned random_patterned(int longest, int tokens) {
+    const int n_kv_heads = between(1, 2);
+    struct patterned p = {.b = between(1, PATTERN_B),
+                          .n_heads = n_kv_heads * between(1, 2),
+                          .n_kv_heads = n_kv_heads,
+                          .tokens = tokens};
+    for (int r = 0; r < p.b; r++) {
+        const int n = between(1, longest), n_blocks = pattern_n_blocks(n, tokens);
+        p.rest[r] = between(0, n_blocks - 1);
+        p.keep[r] = between(1, draw() % 3 ? (n_blocks + 2) / 3 : n_blocks);
+        p.keep_rest[r] = between(1, n_blocks - p.rest[r]);
+        p.cache_start[r] = p.pool;
+        p.pool += (2 * (int64_t)p.n_heads * n_blocks * pattern_n_words(n_blocks) + 7) / 8 * 8;
+        p.start[r + 1] = p.n += n;
+        p.longest = n > p.longest ? n : p.longest;
+    }
+    return p;
+}
+
+/* Blocks that one side keeps and the other leaves have shares next to the least kept one: single
+ * precision, exponents of scores up to about 20. */
+static double off_share(const double *shares, int n, int keep, int block) {
+    double least = 0;
+    for (int b = 0; b < n; b++) { /* the keep-th largest */
+        int n_over = 0, n_equal = 0;
+        for (int other = 0; other < n; other++) {
+            n_over += shares[other] > shares[b];
+            n_equal += shares[other] == shares[b];
+        }
+        least = n_over < keep && n_over + n_equal >= keep ? shares[b] : least;
+    }
+    return fabs(shares[block] - least) / least;
+}
+
+static void check_words(const struct call_pattern *call, const struct patterned *p,
+                        const struct array *cache, const char *name) {
+    void *got = pull(cache);
+    double worst = 0;
+    int n_wrong = 0, n_differ = 0;
+    double *shares = malloc(sizeof *shares * 2 * (size_t)(p->longest + 1));
+    for (int r = 0; r < p->b; r++) {
+        const int n_blocks = pattern_n_blocks(p->start[r + 1] - p->start[r], p->tokens);
+        for (int head = 0; head < p->n_heads; head++) {
+            for (int block = 0; block < n_blocks; block++) {
+                const int64_t at = p->cache_start[r];
+                const uint32_t *ours = pattern_words_of(call->cache, 2, at, n_blocks, head, block);
+                const uint32_t *its = pattern_words_of(got, 2, at, n_blocks, head, block);
+                const size_t size = (size_t)pattern_n_words(n_blocks) * sizeof *ours;
+                if (memcmp(ours, its, size) == 0) {
+                    continue;
+                }
+                int n_ours = 0, n_its = 0;
+                if (!ref_pattern_shares(call, r, head, block, shares)) {
+                    exit(2);
+                }
+                for (int b = 0; b < n_blocks; b++) {
+                    const int rest = p->rest[r], of_rest = b >= rest;
+                    n_ours += pattern_has(ours, b) && of_rest;
+                    n_its += pattern_has(its, b) && of_rest;
+                    if (pattern_has(ours, b) != pattern_has(its, b)) {
+                        const double off = of_rest ? off_share(shares + n_blocks, n_blocks - rest,
+                                                               p->keep_rest[r], b - rest)
+                                                   : off_share(shares, n_blocks, p->keep[r], b);
+                        worst = off > worst ? off : worst;
+                        n_differ++;
+                    }
+                }
+                n_wrong += n_ours != n_its;
+            }
+        }
+    }
+    check(n_wrong == 0 && worst <= 1e-4, "%s: %d blocks differ, off by %g; %d counts are wrong",
+          name, n_differ, worst, n_wrong);
+    free(shares);
+    free(got);
+}
+
+static void test_pattern_attention(const struct patterned *p, const struct array *const qkv[3],
+                                   const struct array *cache, const int64_t strides[2], int d) {
+    const int64_t y_stride = (p->n_heads + between(0, 1)) * d;
+    struct array *y = array_new((size_t)(p->n * y_stride) * 2);
+    struct array *starts = integers(p->start, p->b + 1), *where = longs(p->cache_start, p->b);
+    struct call_pattern_attention call = MAKE(
+        struct call_pattern_attention, .q = qkv[0]->host, .k = qkv[1]->host, .v = qkv[2]->host,
+        .cache = cache->host, .y = y->host, .start = p->start, .cache_start = p->cache_start,
+        .q_stride = strides[0], .kv_stride = strides[1], .y_stride = y_stride, .n_requests = p->b,
+        .n_tokens = p->n, .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = d,
+        .block_tokens = p->tokens, .max_tokens = p->longest, .dtype = KERNEL_BF16);
+    static const struct {
+        const char *name;
+        cudaError_t (*kernel)(const struct call_pattern_attention *, cudaStream_t);
+    } paths[] = {{"mma", kernel_pattern_attention_mma}, {"wgmma", kernel_pattern_attention_wgmma}};
+    if (!ref_pattern_attention(&call)) {
+        exit(2);
+    }
+    call.q = qkv[0]->device;
+    call.k = qkv[1]->device;
+    call.v = qkv[2]->device;
+    call.cache = cache->device;
+    call.y = y->device;
+    call.start = starts->device;
+    call.cache_start = where->device;
+    for (size_t path = 0; path < sizeof paths / sizeof paths[0]; path++) {
+        char name[160];
+        snprintf(
+            name, sizeof name,
+            "pattern attention, %s, %d requests, heads %d/%d of %d, blocks of %d, tokens <= %d",
+            paths[path].name, p->b, p->n_heads, p->n_kv_heads, d, p->tokens, p->longest);
+        must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+        const cudaError_t status = paths[path].kernel(&call, NULL);
+        if (status == cudaErrorNotSupported) {
+            continue;
+        }
+        launched(status, name);
+        for (int64_t t = 0; t < p->n; t++) {
+            struct array token = {(char *)y->host + t * y_stride * 2,
+                                  (char *)y->device + t * y_stride * 2,
+                                  (size_t)(p->n_heads * d) * 2};
+            if (t < 40 || t > p->n - 40 || draw() % 16 == 0) {
+                check_rows(&token, KERNEL_BF16, p->n_heads, d, d, p->longest + d, name);
+            }
+        }
+    }
+}
+
+static void test_pattern(int longest, int tokens, int d) {
+    const struct patterned p = random_patterned(longest, tokens);
+    const int64_t strides[2] = {(p.n_heads + between(0, 2)) * d,
+                                (p.n_kv_heads + between(0, 2)) * d};
+    struct array *qkv[3] = {random_bf16(p.n * strides[0], 1.5), random_bf16(p.n * strides[1], 1),
+                            random_bf16(p.n * strides[1], 1)};
+    struct array *cache = array_new((size_t)p.pool * 2), *starts = integers(p.start, p.b + 1);
+    struct array *rest = integers(p.rest, p.b), *keep = integers(p.keep, p.b);
+    struct array *keep_rest = integers(p.keep_rest, p.b), *where = longs(p.cache_start, p.b);
+    struct call_pattern call =
+        MAKE(struct call_pattern, .q = qkv[0]->host, .k = qkv[1]->host, .start = p.start,
+             .rest = p.rest, .keep = p.keep, .keep_rest = p.keep_rest, .cache_start = p.cache_start,
+             .cache = cache->host, .q_stride = strides[0], .kv_stride = strides[1],
+             .n_requests = p.b, .n_heads = p.n_heads, .n_kv_heads = p.n_kv_heads, .head_size = d,
+             .block_tokens = tokens, .max_tokens = p.longest,
+             .scale = 1 / sqrtf((float)(draw() % 2 ? d : 32)), .dtype = KERNEL_BF16);
+    if (!ref_pattern(&call)) {
+        exit(2);
+    }
+    struct call_pattern on_device = call;
+    on_device.q = qkv[0]->device;
+    on_device.k = qkv[1]->device;
+    on_device.start = starts->device;
+    on_device.rest = rest->device;
+    on_device.keep = keep->device;
+    on_device.keep_rest = keep_rest->device;
+    on_device.cache_start = where->device;
+    on_device.cache = cache->device;
+    char name[160];
+    snprintf(name, sizeof name,
+             "pattern, %d requests, heads %d/%d of %d, blocks of %d, tokens <= %d", p.b, p.n_heads,
+             p.n_kv_heads, d, tokens, p.longest);
+    launched(kernel_pattern(&on_device, NULL), name);
+    check_words(&call, &p, cache, name);
+    push(cache);
+    test_pattern_attention(&p, (const struct array *const *)qkv, cache, strides, d);
+    arrays_free();
+}
+
+static void test_patterns(int rounds) {
+    static const int tokens[] = {128, 32, 64, 256, 1, 5, 16, 100, 128};
+    for (int i = 0; i < rounds; i++) {
+        const int of = tokens[i % 9], longest = small ? 200 : of >= 128 ? 700 : 300;
+        test_pattern(longest, of, i % 3 == 2 ? 64 : 128);
+    }
+}
+
 /* ---- dLLM-Cache ---- */
 
 enum { MOST_KEPT = 6 };
@@ -498,6 +682,14 @@ static void test_refusals(void) {
     struct call_similarity values = MAKE(struct call_similarity, .n_requests = 1, .n_kv_heads = 1,
                                          .head_size = 12, .max_compared = 1, .dtype = KERNEL_BF16);
     check(kernel_similarity(&values, NULL) == cudaErrorInvalidValue, "values of 12");
+    struct call_pattern pattern =
+        MAKE(struct call_pattern, .n_requests = 1, .n_heads = 4, .n_kv_heads = 2, .head_size = 128,
+             .block_tokens = 16, .max_tokens = 16 * PATTERN_MAX_BLOCKS + 1, .dtype = KERNEL_BF16);
+    check(kernel_pattern(&pattern, NULL) == cudaErrorInvalidValue, "4097 blocks");
+    struct call_pattern_attention sparse =
+        MAKE(struct call_pattern_attention, .n_requests = 1, .n_heads = 4, .n_kv_heads = 2,
+             .head_size = 128, .max_tokens = 1, .dtype = KERNEL_BF16);
+    check(kernel_pattern_attention(&sparse, NULL) == cudaErrorInvalidValue, "blocks of 0");
 }
 
 int main(int argc, char **argv) {
@@ -505,7 +697,14 @@ int main(int argc, char **argv) {
     small = argc > 2 && strcmp(argv[2], "small") == 0;
     printf("seed %" PRIu64 "%s\n", state, small ? ", small" : "");
     test_refusals();
+    if (argc > 2 && strcmp(argv[2], "patterns") == 0) {
+        small = true;
+        test_patterns(9);
+        printf("%d passed, %d failed\n", n_passed, n_failed);
+        return n_failed ? 1 : 0;
+    }
     const int n = small ? 2 : 6;
+    test_patterns(small ? 6 : 9);
     for (int i = 0; i < n; i++) {
         static const int blocks[] = {32, 60, 64, FOCUS_MAX_BLOCK};
         for (int size = 0; size < N_HEAD_SIZES; size++) {

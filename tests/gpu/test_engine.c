@@ -1,9 +1,9 @@
 /* The engine on a GPU: logits of small checkpoints against PyTorch's, the same steps on the GPU and
  * on the CPU under every cache policy, the same requests alone and together, and what FOCUS evicts
  * by the word of the device and of the host. A plain program:
- * `test_engine [LIBRARY [small]]`, run where the repository's data is (UNMASK_DATA), prints a line
- * for each comparison and the count of failures; `small` keeps to what a memory checker gets
- * through. */
+ * `test_engine [LIBRARY [small | patterns]]`, run where the repository's data is (UNMASK_DATA),
+ * prints a line for each comparison and the count of failures; `small` keeps to what a memory
+ * checker gets through, `patterns` to SparseD. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -194,6 +194,10 @@ static void open_side(struct side *side, enum backend backend, const char *model
     if (strcmp(cache, "dllm-cache") == 0) { /* whose first layer runs whole canvases */
         snprintf(own[7].key, sizeof own[7].key, "kv");
         snprintf(own[7].value, sizeof own[7].value, "slab");
+    }
+    if (strcmp(cache, "sparse-attention") == 0) { /* blocks of whole tiles, and others */
+        snprintf(own[7].key, sizeof own[7].key, "cache.pattern_tokens");
+        snprintf(own[7].value, sizeof own[7].value, strcmp(head, "on") == 0 ? "128" : "16");
     }
     if (on != NULL) {
         snprintf(own[8].key, sizeof own[8].key, "%s", on);
@@ -569,8 +573,24 @@ static void compare_heads(bool small) {
     head_size = 128;
 }
 
+/* Patterns, which some step of each request chooses. */
+static void compare_patterns(const char *const models[2], const char *const ways[3]) {
+    for (int i = 0; i < 3; i++) {
+        compare_with_cpu(models[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
+    }
+    compare_with_cpu(models[0], "sparse-attention", "on", NULL);
+    compare_with_alone(models[0], "sparse-attention", "off");
+    compare_with_alone(models[1], "sparse-attention", "on");
+}
+
 int main(int argc, char **argv) {
+    static const char *const ways[] = {NULL, "runtime.vmm", "runtime.batch_invariant"};
     library = argc > 1 ? argv[1] : NULL;
+    if (argc > 2 && strcmp(argv[2], "patterns") == 0) {
+        compare_patterns(models, ways);
+        printf("%d passed, %d failed\n", n_passed, n_failed);
+        return n_failed > 0;
+    }
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
         compare_with_golden(&llada_wide, ffn_chunks[i]);
@@ -599,7 +619,6 @@ int main(int argc, char **argv) {
     for (int c = small ? 4 : 2; c < 5; c += 2) {
         compare_with_cpu(models[1], caches[c], "on", "runtime.batch_invariant");
     }
-    static const char *const ways[] = {NULL, "runtime.vmm", "runtime.batch_invariant"};
     for (int i = 0; i < 3; i++) { /* positions that lie scattered */
         compare_with_cpu(models[0], "dkv-decode", i == 1 ? "on" : "off", ways[i]);
     }
@@ -611,6 +630,7 @@ int main(int argc, char **argv) {
     compare_with_cpu("llada-moe-tiny", "dllm-cache", "off", NULL);
     compare_with_cpu(models[0], "dllm-cache", "off", "iteration");
     compare_with_alone(models[1], "dllm-cache", "off");
+    compare_patterns(models, ways);
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed > 0;
 }

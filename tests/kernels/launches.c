@@ -227,6 +227,17 @@ static void add_lines(struct launch_list *list, bool compact) {
     }
 }
 
+/* Patterns of as many blocks as there may be. */
+static void add_patterns(struct launch_list *list) {
+    for (int head_size = 64; head_size <= 128; head_size += 64) {
+        add(list, PATTERN_THREADS, PATTERN_THREADS,
+            (int)PATTERN_BYTES(head_size, PATTERN_MAX_BLOCKS), true, "pattern_kernel<%d>",
+            head_size);
+        add(list, PATTERN_THREADS, PATTERN_THREADS, PATTERN_ATTENTION_BYTES(head_size), true,
+            "pattern_attention_kernel<%d>", head_size);
+    }
+}
+
 static void add_dense(struct launch_list *list) {
     for (int i = 0; i < N_HEAD_SIZES; i++) {
         add(list, DENSE_THREADS, DENSE_THREADS, DENSE_BYTES(head_sizes[i]), true,
@@ -243,6 +254,8 @@ static void add_hopper_attention(struct launch_list *list) {
             WARPGROUP_BYTES(size, PAGED_WGMMA_STAGES(size)), true,
             "paged_attention_wgmma_kernel<%d>", size);
     }
+    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(128, DENSE_WGMMA_STAGES), true,
+        "pattern_attention_wgmma_kernel");
     for (int warps = 1; warps <= 4; warps *= 2) {
         for (int paged = 0; paged < 2; paged++) {
             add(list, FEW_ATTENTION_THREADS, FEW_ATTENTION_THREADS,
@@ -260,6 +273,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_ranks(out);
     add_experts(out);
     add_dense(out);
+    add_patterns(out);
     add_lines(out, true);
     if (!line_wants_compact(architecture->shared_bytes)) {
         add_lines(out, false);

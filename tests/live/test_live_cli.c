@@ -353,6 +353,19 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
             "'0' is not a value for prompt_interval_steps of cache dllm-cache: expected an integer "
             "from 1",
             "run", SMALL, LIVE, "--system", "dllm-cache", "--set", "cache.prompt_interval_steps=0");
+    REFUSES(
+        2, "'1.5' is not a value for skip of cache sparse-attention: expected a number from 0 to 1",
+        "run", SMALL, LIVE, "--system", "sparsed", "--set", "cache.skip=1.5");
+    REFUSES(2,
+            "'1.01' is not a value for select of cache sparse-attention: expected a number from 0 "
+            "to 1",
+            "run", SMALL, LIVE, "--system", "sparsed", "--set", "cache.select=1.01");
+    REFUSES(2,
+            "'0' is not a value for pattern_tokens of cache sparse-attention: expected an integer "
+            "from 1",
+            "run", SMALL, LIVE, "--system", "sparsed", "--set", "cache.pattern_tokens=0");
+    REFUSES(2, "is block-causal and cache sparse-attention for bidirectional models", "run",
+            "--system", "sparsed", "--model", "sdar-4b");
     complains(CLI("run", SMALL, "--backend", "cuda", "--library", "/nowhere/lib.so"), 1,
               "/nowhere/lib.so");
     complains(CLI("run", SMALL, LIVE, "--weights", "/nowhere/model"), 1, "/nowhere/model");

@@ -182,8 +182,8 @@ TEST(sparse_attention_sees_all_keys_then_scores_them_and_then_sees_what_it_chose
         ck_assert_uint_eq(span.logit_rows, 2304);
         ck_assert_uint_eq(span.context, 0);
         ck_assert_uint_eq(span.phase, PHASE_REFRESH);
-        /* 16 blocks of prompt, 2 of output: 4 + 1 and 0 + 1 of them. */
-        uint32_t keys = step < 52 ? 0 : step == 52 ? 2304 + (2304 + 256) / 2 : 6 * 128;
+        /* 18 blocks, the last 2 of output: 5 + 1 of them all and 0 + 1 of these. */
+        uint32_t keys = step < 52 ? 0 : step == 52 ? 2304 + 256 : 7 * 128;
         ck_assert_uint_eq(span.attended_keys, keys);
         ck_assert_uint_eq(holds, step < 52 ? 52 - step : step == 52 ? 1 : UINT32_MAX);
     }
@@ -194,22 +194,109 @@ TEST(sparse_attention_sees_all_keys_then_scores_them_and_then_sees_what_it_chose
     ck_assert_uint_eq(
         SPAN_WITH("sparse-attention", &later, &holds, "pattern_tokens=32", "select=0.5")
             .attended_keys,
-        (32 + 1 + 4 + 1) * 32);
+        (36 + 1 + 4 + 1) * 32);
 }
 
-/* An index for each block of queries and block of keys that it keeps, as many as can be counted. */
-TEST(a_pattern_holds_an_index_for_each_pair_of_blocks) {
+static struct row_pattern pattern_with(struct request request, const char *tokens,
+                                       const char *select) {
+    struct err err = {0};
+    const struct cache_policy *cache =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, "sparse-attention", &err);
+    void *state = policy_state(&cache->policy);
+    const char *const settings[][2] = {{"pattern_tokens", tokens}, {"select", select}};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(param_set(cache->policy.params, cache->policy.n_params, state, "cache",
+                                   "test", settings[i][0], settings[i][1], &err),
+                         0);
+    }
+    (void)cache_plan(cache, state, NULL, &request);
+    ck_assert_int_eq(rows_check(&request.rows, &request, &err), 0);
+    free(state);
+    return request.rows.pattern;
+}
+
+/* As in the released code: the block in which the prompt ends is the prompt's unless it is the
+ * last, and the share, which is taken of all blocks, is rounded down before one is added. */
+TEST(a_pattern_divides_prompt_and_output_as_released) {
+    static const struct {
+        uint32_t prompt, output;
+        const char *tokens, *select;
+        uint32_t rest, keep, keep_rest;
+    } cases[] = {
+        {2048, 256, "128", "0.3", 16, 6, 1}, {2049, 256, "128", "0.3", 17, 6, 1},
+        {100, 20, "128", "0.3", 0, 1, 1},    {120, 20, "128", "0.3", 1, 1, 1},
+        {100, 28, "32", "0.5", 3, 3, 1},     {90, 64, "16", "0.29", 6, 3, 2},
+        {90, 64, "16", "1", 6, 10, 4},       {90, 64, "16", "0", 6, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct row_pattern got = pattern_with(
+            request_at(cases[i].prompt, cases[i].output, 0, 0), cases[i].tokens, cases[i].select);
+        ck_assert_msg(got.rest == cases[i].rest && got.keep == cases[i].keep &&
+                          got.keep_rest == cases[i].keep_rest,
+                      "%zu: %u, %u, %u", i, got.rest, got.keep, got.keep_rest);
+    }
+}
+
+/* As in Python, the share of all steps is rounded once. */
+TEST(a_pattern_is_chosen_in_the_released_step) {
+    uint32_t holds;
+    struct request request = request_at(64, 100, 0, 0);
+    request.steps_per_block = 25; /* 4 blocks: int(0.29 x 100) + 1 */
+    (void)SPAN_WITH("sparse-attention", &request, &holds, "skip=0.29");
+    ck_assert_uint_eq(holds, 29);
+    (void)SPAN_WITH("sparse-attention", &request, &holds, "skip=0");
+    ck_assert_uint_eq(holds, 1);
+    (void)SPAN_WITH("sparse-attention", &request, &holds, "skip=1");
+    ck_assert_uint_eq(holds, 101);
+}
+
+TEST(a_request_that_was_preempted_chooses_its_pattern_anew) {
+    uint32_t holds;
+    struct request request = request_at(2048, 256, 7, 0);
+    request.preemptions = 1;
+    ck_assert_uint_gt(span_of("sparse-attention", &request, &holds).attended_keys, 2304);
+    ck_assert_uint_eq(holds, 1);
+    request = request_at(2048, 256, 7, 3);
+    request.preemptions = 1;
+    request.window.passes = 3;
+    ck_assert_uint_eq(span_of("sparse-attention", &request, &holds).attended_keys, 7 * 128);
+    request = request_at(2048, 256, 0, 0);
+    request.preemptions = 1;
+    ck_assert_uint_eq(span_of("sparse-attention", &request, &holds).attended_keys, 0);
+}
+
+TEST(bad_settings_of_a_pattern_are_refused) {
+    static const char *const bad[][2] = {{"skip", "-0.1"},
+                                         {"skip", "1.5"},
+                                         {"select", "1.01"},
+                                         {"pattern_tokens", "0"},
+                                         {"scores", "size"}};
+    const struct cache_policy *cache = (const struct cache_policy *)policy_find(
+        POLICY_CACHE, "sparse-attention", &(struct err){0});
+    void *state = policy_state(&cache->policy);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct err err = {0};
+        ck_assert_int_eq(param_set(cache->policy.params, cache->policy.n_params, state, "cache",
+                                   "test", bad[i][0], bad[i][1], &err),
+                         ERR_USAGE);
+        ck_assert_ptr_nonnull(strstr(err.text, bad[i][0]));
+    }
+    free(state);
+}
+
+/* A bit for each block of queries and block of keys, in whole words, as many as can be counted. */
+TEST(a_pattern_holds_a_bit_for_each_pair_of_blocks) {
     struct err err = {0};
     const struct cache_policy *cache =
         (const struct cache_policy *)policy_find(POLICY_CACHE, "sparse-attention", &err);
     void *state = policy_state(&cache->policy);
     struct request request = request_at(2048, 256, 0, 0);
     (void)cache_plan(cache, state, NULL, &request);
-    ck_assert_uint_eq(request.rows.held, 18 * 6);
+    ck_assert_uint_eq(request.rows.held, 24); /* 18 words, in whole eights */
     ck_assert_int_eq(param_set(cache->policy.params, cache->policy.n_params, state, "cache", "test",
                                "pattern_tokens", "1", &err),
                      0);
-    request = request_at(100000, 100000, 0, 0);
+    request = request_at(400000, 400000, 0, 0);
     (void)cache_plan(cache, state, NULL, &request);
     ck_assert_uint_eq(request.rows.held, UINT32_MAX);
     free(state);
@@ -223,14 +310,22 @@ TEST(attention_by_a_pattern_costs_the_pairs_that_are_left) {
     span.attended_keys = 30;
     shape_add(some, &span, 1);
     ck_assert_int_eq(all[SYM_FULL_QK], 10000);
-    ck_assert_int_eq(some[SYM_FULL_QK], 3000);
-    some[SYM_FULL_QK] = 10000;
-    ck_assert_mem_eq(all, some, sizeof all);
+    ck_assert_int_eq(some[SYM_FULL_QK], 0);
+    ck_assert_int_eq(some[SYM_PATTERN_QK], 3000);
+    ck_assert_int_eq(some[SYM_PATTERN_Q], all[SYM_FULL_Q]);
+    ck_assert_int_eq(some[SYM_TOKENS], all[SYM_TOKENS]);
+    struct span scores = span;
+    scores.attended_keys = 130;
+    memset(some, 0, sizeof some);
+    shape_add(some, &scores, 1);
+    ck_assert_int_eq(some[SYM_FULL_QK], 10000);
+    ck_assert_int_eq(some[SYM_SCORED_QK], 13000);
+    ck_assert_int_eq(some[SYM_PATTERN_QK], 0);
     struct span full = {.phase = PHASE_REFRESH, .queries = 80, .first_queries = 80};
     const struct span *spans[] = {&span, &full};
     struct step_shape shape = {.n_spans = 2, .spans = spans};
     shape_pad(&shape);
-    ck_assert_int_eq(shape.sym[SYM_FULL_QK], 2 * 100 * 80);
+    ck_assert_int_eq(shape.sym[SYM_PATTERN_QK], 2 * 100 * 80);
 }
 
 /* One pass over the finished block and the next, where otherwise each had its own; nothing else

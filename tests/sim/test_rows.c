@@ -109,6 +109,28 @@ TEST(each_answer_on_a_canvas_that_a_policy_may_not_give_is_named) {
     CANVAS(rows.chooser = CHOSEN_BY_SCORE,
            "names chooser 5 for rows of kind 1: CHOSEN_BY_SCORE goes with "
            "ROW_PATTERN");
+    CANVAS(rows.pattern.tokens = 8, "has a pattern of blocks of 8 tokens with rows of kind 1");
+}
+
+/* Of a canvas of 100 tokens, 7 blocks of 16 in a word each, of which 2 are the output's. */
+static void pattern_rows_init(void) {
+    canvas();
+    rows = MAKE(struct row_sets, .kind = ROW_PATTERN, .chooser = CHOSEN_BY_SCORE, .run = {0, 100},
+                .head = {0, 100}, .held = 8, .n_chosen = 64,
+                .pattern = {.tokens = 16, .rest = 5, .keep = 3, .keep_rest = 1});
+}
+
+#define PATTERN(change, sentence) EXACT(pattern_rows_init, change, sentence)
+
+TEST(each_answer_on_patterns_that_a_policy_may_not_give_is_named) {
+    PATTERN((void)0, "");
+    PATTERN(rows.pattern.tokens = 0, "attends by a pattern of blocks of 0 tokens");
+    PATTERN(rows.pattern.rest = 7, "says that the output begins with block 7 of 7");
+    PATTERN(rows.pattern.keep = 8, "keeps 8 blocks of 7 and 1 of the output's 2");
+    PATTERN(rows.pattern.keep = 0, "keeps 0 blocks of 7 and 1 of the output's 2");
+    PATTERN(rows.pattern.keep_rest = 3, "keeps 3 blocks of 7 and 3 of the output's 2");
+    PATTERN(rows.pattern.scores = 3, "sets rows.pattern.scores to 3, which is no pattern_scores");
+    PATTERN(rows.held = 6, "holds 6 rows for a pattern of 7 blocks");
 }
 
 TEST(each_answer_on_exact_rows_that_a_policy_may_not_give_is_named) {

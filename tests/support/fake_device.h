@@ -131,6 +131,9 @@ COST(similarity, pass_ns((double)call->n_requests * call->max_compared,
 COST(pick, pass_ns((double)call->n_requests * call->max_queries, 3))
 COST(keep_feature, pass_ns(call->n_tokens, call->n_channels))
 COST(add_feature, pass_ns(call->n_tokens, call->n_channels))
+COST(pattern, 1000 + 0.002 * call->n_requests * (double)call->max_tokens * call->max_tokens)
+COST(pattern_attention,
+     1000 + 0.0004 * call->n_requests * (double)call->max_tokens * (call->max_tokens + 128.0))
 COST(moe_route, pass_ns(call->n_tokens, call->n_experts))
 COST(moe_sort, pass_ns(call->n_tokens, call->n_active))
 COST(moe_combine, pass_ns(call->n_tokens, (double)call->n_active * call->n_channels))

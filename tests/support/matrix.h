@@ -437,6 +437,34 @@ static inline bool features_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* SparseD's patterns, of requests that have steps before, at and after their choice together. */
+static inline bool pattern_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"sparsed", "llada-tiny", CANVAS, ALONE | PLAYED | SIMULATED,
+         "cache.skip=0.2 decoder=fixed logit_scope=queries"},
+        {"sparsed", "dream-tiny", CANVAS, ALONE | MAPPED, "cache.skip=0 context_tokens=64"},
+        {"sparsed", "llada-moe-tiny", CANVAS, ALONE | PLAYED,
+         "cache.select=0 cache.scores=head-size logit_scope=generation"},
+        {"sparsed", "llada-tiny", CANVAS, ALONE | MAPPED | SIMULATED,
+         "cache.pattern_tokens=1 cache.select=0.1 decoder=fixed logit_scope=masked"},
+        {"sparsed", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "cache.skip=0.1 decoder=threshold decoder.threshold=0.004 sampling=on"},
+        {"sparsed", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "cache.skip=0.1 iteration=smooth logit_scope=block"},
+        {"sparsed", "llada-tiny", CANVAS, CARRIED | SIMULATED,
+         "cache.skip=0.1 decoder=fixed unroll.maximum=3 steps_per_block=2"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 0, {{0}}, 0};
+    add_settings(out, "block_tokens=4 cache.pattern_tokens=3 cache.select=0.3");
+    add_settings(out, "scheduler=phase-multiplexed");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* Tokens that are drawn: with every reading of confidences, cuts and statistics. */
 static inline bool sampling_config(size_t i, struct matrix_config *out) {
     static const struct matrix_line lines[] = {
@@ -477,7 +505,7 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
     canvas_config, decoder_config, dkv_config,      exact_config,   focus_config,    small_config,
-    idle_config,   smooth_config,  sampling_config, carried_config, features_config,
+    idle_config,   smooth_config,  sampling_config, carried_config, features_config, pattern_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

@@ -28,7 +28,7 @@ _REPLICA = struct.Struct("<4I2q")
 _ASKED = struct.Struct("<2I" + "".join(_FIELDS.values()))
 _CACHED = struct.Struct("<3Ii" + "".join(_FIELDS.values()))
 _ANSWER = struct.Struct("<12Iq")
-_ROWS = struct.Struct("<19I")
+_ROWS = struct.Struct("<24I")
 _OUTLOOK, _PASS = struct.Struct("<4I2Q"), struct.Struct("<16I")
 _ROUTES = struct.Struct("<2Iq")
 _HOLDS = {"step": 0, "change": 1, "closed": 2}
@@ -484,15 +484,16 @@ class Rows:
     """The answer of a cache policy (sim/policy/rows.h): which positions of the canvas run, and which have a row in the cache
     afterwards. Ranges are pairs, (first, one past the last). The same in all answers: `kind` of rows (none, kv, features, exact,
     pattern), `chooser`, who chooses among positions in the middle of a step (nobody, policy, head, heads, change, score), when a
-    position `settles` (whole, delayed, neighbour, parts), `evict_layer` and `recent`."""
+    position `settles` (whole, delayed, neighbour, parts), `evict_layer` and `recent`. `pattern`: with kind `pattern` its
+    numbers in the header's order."""
 
     __slots__ = ("kind", "chooser", "settles", "evict_layer", "recent", "run", "skips", "head", "keep", "n_chosen", "held",
-                 "attends")
+                 "attends", "pattern")
 
     def __init__(self):
         self.kind, self.chooser, self.settles, self.evict_layer, self.recent = "kv", "nobody", "whole", 0, 0
         self.run, self.skips, self.head, self.keep = (0, 0), False, (0, 0), ()
-        self.n_chosen, self.held, self.attends = 0, 0, 0
+        self.n_chosen, self.held, self.attends, self.pattern = 0, 0, 0, (0, 0, 0, 0, 0)
 
     def compute(self, first, end):
         """Positions from `first` to before `end` run, and go through the head."""
@@ -509,7 +510,7 @@ class Rows:
             codes.append(words.index(getattr(self, name)))
         keep = (*keep, (0, 0), (0, 0))[:2]
         return _ROWS.pack(0, operator.index(n), *codes, self.evict_layer, self.recent, *self.run, bool(self.skips), *self.head,
-                          *keep[0], *keep[1], self.n_chosen, self.held, self.attends)
+                          *keep[0], *keep[1], self.n_chosen, self.held, self.attends, *self.pattern)
 
 
 Eviction = collections.namedtuple("Eviction", "request growth pending masked frontier")
@@ -544,7 +545,7 @@ def packed_of_cache(data):
 
 def packed_enough_rows(n):
     """Of an answer of any kind, however long."""
-    return _ROWS.pack(ENOUGH, *[0] * 18) + bytes(n)
+    return _ROWS.pack(ENOUGH, *[0] * 23) + bytes(n)
 
 
 def packed_enough():

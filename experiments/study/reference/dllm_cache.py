@@ -5,7 +5,7 @@ Run from the repository root:  python3 experiments/study/reference/dllm_cache.py
 It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl (ids of the first ten of
 experiments/train/prompts/easy.jsonl) with the checkpoint experiments/train/models/llada-2m in float32 on
 the CPU, under every setting below, and writes the tokens to tokens.jsonl beside
-the prompts, a line for each setting. tests/live/test_live_features.c holds the engine to them.
+the prompts, a line for each setting. tests/live/test_live_released.c holds the engine to them.
 
 With --released FOLDER, a clone of github.com/maomaocun/dLLM-cache, the layers are run by that code's own
 hook and decoded by its own loop instead, nothing is written, and what differs from the file is printed:
@@ -149,14 +149,14 @@ class Features:
         return model.logits(x)
 
 
-def decode(model, prompt, forward):
+def decode(model, prompt, forward, probabilities_of=lambda logits: logits.softmax(-1)):
     """One position a step, the most likely one of the first block with a mask (LLaDA's low-confidence
     remasking)."""
     mask, n = model.config.mask_token_id, len(prompt)
     canvas = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     for step in range(OUTPUT_TOKENS):
         first = n + step // BLOCK_TOKENS * BLOCK_TOKENS
-        probabilities = forward(canvas)[first:first + BLOCK_TOKENS].softmax(-1)
+        probabilities = probabilities_of(forward(canvas)[first:first + BLOCK_TOKENS])
         sure, token = probabilities.max(-1)
         sure[canvas[first:first + BLOCK_TOKENS] != mask] = -1
         at = int(sure.argmax())
@@ -305,4 +305,5 @@ def main():
                 file.write(json.dumps(line) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
