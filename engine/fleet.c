@@ -1,5 +1,6 @@
 #include "engine/fleet.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -445,7 +446,7 @@ struct live *fleet_live(const struct fleet *fleet, uint32_t replica) {
     return fleet->replicas[replica].live;
 }
 
-const struct engine *fleet_engine(const struct fleet *fleet, uint32_t replica) {
+struct engine *fleet_engine(const struct fleet *fleet, uint32_t replica) {
     ASSERT(replica < fleet->n);
     return fleet->replicas[replica].engine;
 }
@@ -468,9 +469,18 @@ static int open_replica(struct replica_engine *on, void *arguments, struct err *
     const struct fleet_request *asked = arguments;
     struct engine_request engine = asked->engine;
     engine.device = on->device;
-    int status = engine_open(&engine, &on->engine, err);
-    return status != 0 ? status
-                       : live_open(on->engine, asked->seed, asked->skips_idle, &on->live, err);
+    struct err why = {0};
+    int status = engine_open(&engine, &on->engine, &why);
+    status = status != 0 ? status
+                         : live_open(on->engine, asked->seed, asked->skips_idle, &on->live, &why);
+    if (status != 0) {
+        const uint32_t replica = (uint32_t)(on - on->fleet->replicas);
+        char which[40] = "";
+        snprintf(which, replica > 0 ? sizeof which : 1, "replica %" PRIu32 " of %" PRIu32 ": ",
+                 replica, on->fleet->n);
+        err_set(err, why.kind, why.code, "%s%s", which, why.text);
+    }
+    return status;
 }
 
 static int close_replica(struct replica_engine *on, void *arguments, struct err *err) {

@@ -31,7 +31,7 @@ struct executor fleet_interface(struct fleet *fleet);
 uint32_t fleet_replicas(const struct fleet *fleet);
 /* For reading, and for live_set_* before anything is admitted; two that all replicas are told. */
 struct live *fleet_live(const struct fleet *fleet, uint32_t replica);
-const struct engine *fleet_engine(const struct fleet *fleet, uint32_t replica);
+struct engine *fleet_engine(const struct fleet *fleet, uint32_t replica);
 
 void fleet_set_stop(struct fleet *fleet, const volatile sig_atomic_t *stop);
 void fleet_set_ends(struct fleet *fleet, const struct end_tokens *ends);

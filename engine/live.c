@@ -39,6 +39,7 @@ struct live {
     struct live_clock own_clock, *clock;
     const volatile sig_atomic_t *stop; /* set from outside; may be NULL */
     pthread_mutex_t *policies;         /* held by who calls a policy; NULL: there is one thread */
+    bool lets_go;                      /* this one does not hold it: live_run */
     struct flight flight;
     struct placement placement;
     struct step step;
@@ -87,11 +88,11 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
 /* While the device's step waits for it, in whichever thread that is. */
 static int evict(void *state, const struct eviction *seen, struct step *out, struct err *err) {
     struct live *live = state;
-    if (live->policies != NULL) {
+    if (live->lets_go) {
         pthread_mutex_lock(live->policies);
     }
     const int status = rest_evict(&live->rest, seen, out, err);
-    if (live->policies != NULL) {
+    if (live->lets_go) {
         pthread_mutex_unlock(live->policies);
     }
     return status;
@@ -208,7 +209,9 @@ static int submit(void *state, const struct submission *submission, struct err *
 
 int live_run(struct live *live, struct err *err) {
     double device_ns;
+    live->lets_go = live->policies != NULL;
     int status = launch(live, err);
+    live->lets_go = false;
     return status != 0 ? status : forward_wait(live->engine->forward, &device_ns, err);
 }
 

@@ -532,7 +532,7 @@ TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
     ck_assert_int_eq(store_run_begin(store, &composition->facts, STORE_STEPS, &run, &sink, &err),
                      0);
     struct device_table table = failing_after(58); /* 16 a step */
-    composition->engine->device.table = &table;
+    fleet_engine(composition->fleet, 0)->device.table = &table;
     struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .records_members = true};
     ck_assert_int_eq(compose_run(composition, &watch, &err), ERR_WORLD);
     char sentence[1024];
@@ -570,14 +570,13 @@ TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
 
 TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
     static const char *const cases[][3] = {
-        {"replicas=2", "kv=pages", "the engine runs one replica; set replicas = 1"},
         {"runtime=hf-eager", "kv=slab",
          "runtime hf-eager does not run live, for it has padded batches: the engine runs packed "
          "batches; set runtime = unmask"},
         {"storage.weights=bf16", "kv=pages",
          "the cpu back end computes in float32; set storage.weights = f32"},
     };
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 2; i++) {
         struct system *system = LIVE_SYSTEM("llada-tiny", cases[i][0], cases[i][1]);
         struct engine_request asked = {
             .backend = BACKEND_CPU, .weights = "random:3", .system = system};
