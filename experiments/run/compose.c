@@ -261,7 +261,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     int status = run_loop(c, &meter, source, watch, err);
     end_neighbours(c, neighbours);
     if (start_j > 0) {
-        c->facts.energy.measured_j = fleet_energy_j(c->fleet) - start_j;
+        c->facts.energy.measured_j = summary_as_recorded(fleet_energy_j(c->fleet) - start_j);
     }
     const bool is_kept = compose_is_live(c) || (status != 0 && err->code == ERR_STARVES);
     if (status == 0 || is_kept) {
