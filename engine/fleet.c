@@ -291,6 +291,15 @@ static int64_t estimate_ns(const void *state, uint32_t replica, const struct ste
     return own.estimate_ns(own.state, 0, shape, workspace_bytes, joules);
 }
 
+static void settle(void *state) {
+    struct fleet *fleet = state;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        while (fleet->replicas[r].job != JOB_NONE) {
+            pthread_cond_wait(&fleet->moved, &fleet->lock);
+        }
+    }
+}
+
 static int ask_audit(struct replica_engine *on, void *arguments, struct err *err) {
     const bool *interrupted = arguments;
     const struct executor own = live_interface(on->live);
@@ -321,6 +330,7 @@ struct executor fleet_interface(struct fleet *fleet) {
         executor.find_end = executor.find_end != NULL ? find_end : NULL;
         executor.submit = submit;
         executor.wait = wait_next;
+        executor.settle = settle;
         executor.audit = audit;
         executor.estimate_ns = estimate_ns;
     }

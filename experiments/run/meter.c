@@ -242,6 +242,14 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
     }
 }
 
+static void settle_inner(void *state) {
+    const struct meter *meter = state;
+    const struct executor *inner = &meter->request.inner;
+    if (inner->settle != NULL) {
+        inner->settle(inner->state);
+    }
+}
+
 static void audit(void *state, bool interrupted) {
     struct executor device = holder(state);
     if (device.audit != NULL) {
@@ -316,6 +324,7 @@ struct executor meter_interface(struct meter *meter) {
         .unroll = request->inner.unroll != NULL ? unroll : NULL,
         .step_ns = step_ns,
         .cut = request->inner.cut != NULL ? cut : NULL,
+        .settle = settle_inner,
         .audit = audit,
         .estimate_ns = estimate_ns};
 }

@@ -1,6 +1,7 @@
 /* Several replicas on the CPU, each an engine of its own: whoever serves a request, it has the same
  * tokens, in the memory that is planned for each. */
-#include "tests/support/faulty_device.h"
+#include <stdatomic.h>
+
 #include "tests/support/live.h"
 #include "tests/support/says.h"
 
@@ -89,14 +90,26 @@ TEST(a_run_of_replicas_that_is_stopped_ends_at_step_borders) {
     system_close(system);
 }
 
+static atomic_int products_left;
+
+static int failing_linear(struct device *device, const struct linear_call *call) {
+    return atomic_fetch_sub(&products_left, 1) > 0 ? device_cpu.linear(device, call)
+                                                   : DEVICE_FAILED;
+}
+
 TEST(a_replica_that_fails_ends_the_run_with_its_sentence) {
     struct system *system = open_kind(0, false);
-    struct device_table table = faulty_device(400);
-    struct served *served =
-        serve(&(struct serving){.system = system, .arrivals = together, .n = N, .table = &table});
-    ck_assert_int_eq(served->err.kind, ERR_WORLD);
-    ASSERT_SAYS(served->err.text, "device");
-    free(served);
+    struct device_table table = device_cpu;
+    table.linear = failing_linear;
+    for (int n = 20; n < 200; n += 60) {
+        products_left = n;
+        struct served *served = serve(
+            &(struct serving){.system = system, .arrivals = together, .n = N, .table = &table});
+        ck_assert_int_eq(served->err.kind, ERR_WORLD);
+        ASSERT_SAYS(served->err.text, "the cpu device failed while");
+        ck_assert_uint_lt(served->result.completed, N);
+        free(served);
+    }
     system_close(system);
 }
 
