@@ -92,7 +92,7 @@ TEST(a_run_of_replicas_that_is_stopped_ends_at_step_borders) {
 
 static atomic_int products_left;
 
-static int failing_linear(struct device *device, const struct linear_call *call) {
+static int failing_linear(struct device *device, const struct call_linear *call) {
     return atomic_fetch_sub(&products_left, 1) > 0 ? device_cpu.linear(device, call)
                                                    : DEVICE_FAILED;
 }
