@@ -106,6 +106,7 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
                       struct err *err) {
     const struct system *system = request->system;
     const struct ranks_request wanted = {.device = &engine->device,
+                                         .number = request->device,
                                          .model = system->model,
                                          .weights = request->weights,
                                          .batch_invariant = system->runtime.batch_invariant};
@@ -114,17 +115,6 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
     }
     int status = ranks_open(&wanted, &engine->ranks, err);
     return status != 0 ? status : forward_lead(engine->forward, engine->ranks, err);
-}
-
-/* Ranks are the machine's first devices. */
-static int check_device(const struct engine_request *request, struct err *err) {
-    const uint32_t n_ranks = request->system->settings.tensor_parallel;
-    return request->device == 0 || n_ranks == 1
-               ? 0
-               : err_usage(err,
-                           "--device %" PRId32 " is one GPU, and tensor_parallel = %" PRIu32
-                           " takes the first %" PRIu32 ": choose them by CUDA_VISIBLE_DEVICES",
-                           request->device, n_ranks, n_ranks);
 }
 
 static unsigned where_of(const struct engine_request *request) {
@@ -137,7 +127,6 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
     engine->system = request->system;
     engine->limits = limits_of(request->system);
     int status = supports_system(request->system, where_of(request), err);
-    status = status == 0 ? check_device(request, err) : status;
     if (status == 0) {
         status = engine_device_open_at(request->backend, request->library, request->device,
                                        &engine->device, err);

@@ -11,7 +11,7 @@
 struct engine_request {
     enum backend backend; /* a device's */
     const char *library;  /* of the CUDA back end; NULL: where it is found */
-    int32_t device;       /* which of the machine's GPUs; several ranks are the first ones */
+    int32_t device;       /* which of the machine's GPUs; of several ranks the first one's */
     const char *weights;  /* a checkpoint folder, or random:SEED */
     const struct system *system;
     /* Where the device is the system's GPU and has too little memory free, the memory_utilization

@@ -1,6 +1,7 @@
 #include "engine/live.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -21,16 +22,24 @@ struct flight {
     double device_ns; /* of the steps done */
 };
 
+/* The machine's clock at time 0, and the time that was skipped since. */
+struct live_clock {
+    bool has_started;
+    int64_t zero_ns, skipped_ns;
+};
+
 struct live {
     struct engine *engine;
     struct sessions sessions;
     struct members members; /* of the step under way, */
     struct rest rest;
     struct outcome outcome; /* and what it came to */
-    bool skips_idle, has_started;
-    int64_t swap_ns;             /* since when rows are copied to or from the host; -1: none are */
-    int64_t zero_ns, skipped_ns; /* the machine's clock at time 0; time that was skipped since */
+    bool skips_idle;
+    int64_t swap_ns; /* since when rows are copied to or from the host; -1: none are */
+    struct live_clock own_clock, *clock;
     const volatile sig_atomic_t *stop; /* set from outside; may be NULL */
+    pthread_mutex_t *policies;         /* held by who calls a policy; NULL: there is one thread */
+    bool lets_go;                      /* this one does not hold it: live_run */
     struct flight flight;
     struct placement placement;
     struct step step;
@@ -50,11 +59,11 @@ struct live {
 /* ---- the clock ---- */
 
 static int64_t now_ns(struct live *live) {
-    if (!live->has_started) {
-        live->has_started = true;
-        live->zero_ns = monotonic_ns();
+    struct live_clock *clock = live->clock;
+    if (!clock->has_started) {
+        *clock = (struct live_clock){.has_started = true, .zero_ns = monotonic_ns()};
     }
-    return monotonic_ns() - live->zero_ns + live->skipped_ns;
+    return monotonic_ns() - clock->zero_ns + clock->skipped_ns;
 }
 
 static bool is_stopped(const struct live *live) {
@@ -76,6 +85,19 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
 
 /* ---- one step ---- */
 
+/* While the device's step waits for it, in whichever thread that is. */
+static int evict(void *state, const struct eviction *seen, struct step *out, struct err *err) {
+    struct live *live = state;
+    if (live->lets_go) {
+        pthread_mutex_lock(live->policies);
+    }
+    const int status = rest_evict(&live->rest, seen, out, err);
+    if (live->lets_go) {
+        pthread_mutex_unlock(live->policies);
+    }
+    return status;
+}
+
 static int plan_step(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                      struct err *err) {
     if (sessions_settle(&live->sessions, err) != 0 ||
@@ -84,8 +106,8 @@ static int plan_step(struct live *live, const struct planned_step *planned, cons
         members_plan(&live->members, planned, commits, &live->placement, &live->step, err) != 0) {
         return err_status(err);
     }
-    live->step.evict = rest_evict;
-    live->step.evict_state = &live->rest;
+    live->step.evict = evict;
+    live->step.evict_state = live;
     return 0;
 }
 
@@ -157,23 +179,43 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
     sessions_release(&live->sessions, slot);
 }
 
-static int submit(void *state, const struct submission *submission, struct err *err) {
-    struct live *live = state;
+int live_plan(struct live *live, const struct submission *submission, struct err *err) {
     ASSERT(!live->flight.busy && submission->repeat >= 1);
     int status = sessions_settle(&live->sessions, err);
     live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
     live->flight.stall_ns = live->swap_ns < 0 ? 0 : live->flight.start_ns - live->swap_ns;
     live->swap_ns = -1;
     status = status != 0 ? status : plan_step(live, &live->flight.submission.step, NULL, err);
-    if (status == 0) {
-        status = forward_submit_times(live->engine->forward, &live->step,
-                                      submission->unrolled ? submission->repeat : 1, err);
-    }
     live->flight.busy = status == 0;
     return status;
 }
 
-static void complete(struct live *live, struct completion *out) {
+/* Issues what of the batch the host does not look into. */
+static int launch(struct live *live, struct err *err) {
+    const struct submission *submission = &live->flight.submission;
+    return live->flight.steps_done > 0
+               ? forward_again(live->engine->forward, err)
+               : forward_submit_times(live->engine->forward, &live->step,
+                                      submission->unrolled ? submission->repeat : 1, err);
+}
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct live *live = state;
+    int status = live_plan(live, submission, err);
+    status = status != 0 ? status : launch(live, err);
+    live->flight.busy = status == 0;
+    return status;
+}
+
+int live_run(struct live *live, struct err *err) {
+    double device_ns;
+    live->lets_go = live->policies != NULL;
+    int status = launch(live, err);
+    live->lets_go = false;
+    return status != 0 ? status : forward_wait(live->engine->forward, &device_ns, err);
+}
+
+void live_complete(struct live *live, struct completion *out) {
     struct flight *flight = &live->flight;
     int64_t device_ns = llround(flight->device_ns / flight->steps_done);
     int64_t wall_ns = (flight->end_ns - flight->start_ns) / flight->steps_done;
@@ -215,8 +257,7 @@ static void note_step(struct live *live, const struct step_shape *shape, uint32_
     }
 }
 
-/* A step is done: the batch is over, or its next step starts. */
-static int pass_border(struct live *live, struct err *err) {
+int live_look(struct live *live, bool *is_over, struct err *err) {
     struct flight *flight = &live->flight;
     double device_ns = 0;
     const struct submission *submission = &flight->submission;
@@ -231,7 +272,16 @@ static int pass_border(struct live *live, struct err *err) {
     flight->end_ns = now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
-    return status == 0 && !flight->is_over ? forward_again(live->engine->forward, err) : status;
+    flight->busy = status == 0;
+    *is_over = flight->is_over;
+    return status;
+}
+
+/* A step is done: the batch is over, or its next step starts. */
+static int pass_border(struct live *live, struct err *err) {
+    bool is_over;
+    const int status = live_look(live, &is_over, err);
+    return status == 0 && !is_over ? launch(live, err) : status;
 }
 
 /* What is due before the batch's end is told first, although it may have been noticed later. */
@@ -250,7 +300,7 @@ static int wait_busy(struct live *live, int64_t until_ns, struct completion *out
             return status;
         }
         if (flight->is_over && flight->end_ns <= until_ns) {
-            complete(live, out);
+            live_complete(live, out);
             return 0;
         }
         if (flight->is_over || now_ns(live) >= until_ns) {
@@ -260,28 +310,38 @@ static int wait_busy(struct live *live, int64_t until_ns, struct completion *out
     }
 }
 
-static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
-    struct live *live = state;
+int live_trouble(const struct live *live, struct err *err) {
     if (live->output_err.kind != ERR_NONE) {
         *err = live->output_err;
-        return (int)err->kind;
     }
-    if (live->flight.busy) {
-        return wait_busy(live, until_ns, out, err);
-    }
+    return (int)live->output_err.kind;
+}
+
+/* Nothing is under way. */
+static void wait_idle(struct live *live, int64_t until_ns, struct completion *out) {
     int64_t now = now_ns(live);
     *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
     if (until_ns == INT64_MAX) {
         *out = (struct completion){.kind = COMPLETION_IDLE, .time_ns = now};
     } else if (until_ns > now && live->skips_idle) {
-        live->skipped_ns += until_ns - now;
+        live->clock->skipped_ns += until_ns - now;
     } else if (until_ns > now) {
         out->time_ns = sleep_until(live, until_ns);
         if (live->neighbours != NULL) {
             neighbours_idle(live->neighbours, out->time_ns - now);
         }
     }
-    return 0;
+}
+
+static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
+    struct live *live = state;
+    int status = live_trouble(live, err);
+    if (status == 0 && live->flight.busy) {
+        status = wait_busy(live, until_ns, out, err);
+    } else if (status == 0) {
+        wait_idle(live, until_ns, out);
+    }
+    return status;
 }
 
 /* The same whole nanoseconds as in a simulation, whose estimates decide alike. */
@@ -384,6 +444,15 @@ int64_t live_pool_bytes(const struct live *live) {
 
 /* ---- opening ---- */
 
+int64_t live_now_ns(struct live *live) {
+    return now_ns(live);
+}
+
+void live_join(struct live *live, struct live *of, pthread_mutex_t *policies) {
+    live->clock = of->clock;
+    live->policies = policies;
+}
+
 void live_set_stop(struct live *live, const volatile sig_atomic_t *stop) {
     live->stop = stop;
 }
@@ -427,6 +496,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     struct live *live = mem_zeroed(1, sizeof *live);
     live->engine = engine;
     live->swap_ns = -1;
+    live->clock = &live->own_clock;
     live->skips_idle = skips_idle;
     int status = sessions_open(&live->sessions, engine->system, engine->forward, limits, seed, err);
     if (status != 0) {

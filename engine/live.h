@@ -2,10 +2,12 @@
  *
  * It owns the clock, which is the machine's, from 0 at the first call. Arrivals come in real time;
  * where they are virtual the clock skips the time in which nothing is under way. A batch's steps
- * run one after the other, so that one can stop at any border. One replica. */
+ * run one after the other, so that one can stop at any border. One replica: engine/fleet.h has
+ * several. */
 #ifndef UNMASK_ENGINE_LIVE_H
 #define UNMASK_ENGINE_LIVE_H
 
+#include <pthread.h>
 #include <signal.h>
 
 #include "engine/device/neighbours.h"
@@ -27,6 +29,27 @@ int live_warm(struct live *live, struct err *err);
 
 /* Set from outside: the batch under way ends at its next border, a wait for arrivals at once. */
 void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
+
+/* ---- a batch in pieces, for several replicas at once (engine/fleet.h) ---- */
+
+/* Takes the clock of another, and locks `policies` while it asks a policy in the middle of
+ * live_run. Before the first submission. */
+void live_join(struct live *live, struct live *of, pthread_mutex_t *policies);
+int64_t live_now_ns(struct live *live);
+
+/* What submit and wait of its interface do: the host's plan of a batch; its first step, or those
+ * that are submitted at once, or its next step, until the device is done; the host's look at what
+ * they decided, after which the batch may be over; and what is told of it then. Only live_run may
+ * run while other replicas' requests and policies are worked on. */
+int live_plan(struct live *live, const struct submission *submission, struct err *err);
+int live_run(struct live *live, struct err *err);
+int live_look(struct live *live, bool *is_over, struct err *err);
+void live_complete(struct live *live, struct completion *out);
+
+/* Whether a request's output could not be handed out, as its release cannot say. */
+int live_trouble(const struct live *live, struct err *err);
+
+/* ---- what is told and asked ---- */
 
 /* The tokens that requests are given instead of drawn ones, by a request's id; NULL: drawn. They
  * stay with the caller. */

@@ -41,10 +41,6 @@ static bool shares_prefixes(const struct system *s) {
     return s->settings.prefix_caching;
 }
 
-static bool has_replicas(const struct system *s) {
-    return s->settings.replicas > 1;
-}
-
 static bool chooses_unrolled(const struct system *s) {
     return s->decoder->choose != NULL && s->settings.unroll_maximum > 1;
 }
@@ -119,8 +115,6 @@ const struct feature feature_table[] = {
      "iteration = plain"},
     {OF_SYSTEM, LIVE, "prefix_caching = on", shares_prefixes,
      "the engine has no rows that requests share", "prefix_caching = off"},
-    {OF_SYSTEM, LIVE, "replicas above 1", has_replicas, "the engine runs one replica",
-     "replicas = 1"},
     {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
      "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
     {OF_DECODER, LIVE, "rules that rank positions, in blocks over 4,096 tokens", ranks_wide_blocks,

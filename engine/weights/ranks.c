@@ -138,7 +138,8 @@ static int open_device(uint32_t rank, const void *arguments, struct err *err) {
     if (rank == 0) {
         return 0;
     }
-    int status = engine_device_another(ranks->request.device, (int32_t)rank, device, err);
+    int status = engine_device_another(ranks->request.device, ranks->request.number + (int32_t)rank,
+                                       device, err);
     if (status == 0 && device->table->batch_invariant != NULL) {
         device->table->batch_invariant(device->device, ranks->request.batch_invariant);
     }

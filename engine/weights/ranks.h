@@ -18,13 +18,14 @@ struct ranks;
 
 struct ranks_request {
     const struct engine_device *device; /* rank 0's, of whose kind the others are */
+    int32_t number;                     /* of it among the machine's devices */
     const struct model *model;          /* a rank's share of it */
     const char *weights;                /* as weights_open takes it */
     bool batch_invariant;
 };
 
-/* Opens ranks 1 to model_ranks(model) - 1 on the machine's devices of these numbers, and makes them
- * and rank 0's device ranks of one another. Device and model must outlive them. ERR_WORLD where
+/* Opens ranks 1 to model_ranks(model) - 1 on the machine's next devices, and makes them and rank 0's
+ * device ranks of one another. Device and model must outlive them. ERR_WORLD where
  * there are fewer devices, or a rank cannot be opened. */
 int ranks_open(const struct ranks_request *request, struct ranks **out, struct err *err);
 

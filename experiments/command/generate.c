@@ -291,27 +291,29 @@ static int check_served(const struct generation *g, const struct system *system,
     return 0;
 }
 
-static int decode(struct system *system, struct live *live, struct generation *g, bool shows_canvas,
-                  struct err *err) {
+static int decode(struct system *system, struct fleet *fleet, struct generation *g,
+                  bool shows_canvas, struct err *err) {
     struct sink sinks[2] = {{.state = g, .request = take_record}};
     struct arrival_source source = {.state = g, .next = next_arrival};
     if (g->decode != NULL) {
         sinks[1] = decode_out_sink(g->decode);
     }
     struct loop_request request = {.system = system,
-                                   .executor = live_interface(live),
+                                   .executor = fleet_interface(fleet),
                                    .source = questions_source(g->questions, source),
                                    .sinks = sinks,
                                    .n_sinks = g->decode != NULL ? 2 : 1,
                                    .records_members = g->decode != NULL,
                                    .seed = g->seed,
                                    .stop = interrupt_catch()};
-    live_set_stop(live, request.stop);
-    questions_attach(g->questions, live);
+    fleet_set_stop(fleet, request.stop);
+    questions_attach(g->questions, fleet);
     if (shows_canvas && g->is_text && g->n == 1 &&
         canvas_open(&g->canvas, stdout, g->questions->tokenizer,
                     (int32_t)system->whole->mask_token)) {
-        live_set_show(live, show, &g->canvas);
+        for (uint32_t r = 0; r < fleet_replicas(fleet); r++) {
+            live_set_show(fleet_live(fleet, r), show, &g->canvas);
+        }
     }
     int status = loop_run(&request, &g->result, err);
     if (g->canvas.out != NULL) {
@@ -348,35 +350,32 @@ static int close_trace(struct system *system, const struct backend_request *back
 
 static int decode_on(struct system *system, const struct backend_request *backend,
                      struct generation *generation, bool shows_canvas, struct err *err) {
-    struct engine_request request = {.backend = backend->kind,
-                                     .library = backend->library,
-                                     .device = backend->device,
-                                     .weights = backend->weights,
-                                     .system = system};
-    struct engine *engine = NULL;
-    struct live *live = NULL;
+    const struct fleet_request request = {.engine = {.backend = backend->kind,
+                                                     .library = backend->library,
+                                                     .device = backend->device,
+                                                     .weights = backend->weights,
+                                                     .system = system},
+                                          .seed = generation->seed,
+                                          .skips_idle = true};
+    struct fleet *fleet = NULL;
     struct end_tokens ends;
     int status = compose_end_tokens(backend, system->whole, &ends, err);
-    status = status != 0 ? status : engine_open(&request, &engine, err);
+    status = status != 0 ? status : fleet_open(&request, &fleet, err);
     if (status == 0) {
-        compose_name_device(engine, system, generation->device);
-    }
-    status = status != 0 ? status : live_open(engine, generation->seed, true, &live, err);
-    if (status == 0) {
-        live_set_ends(live, &ends);
+        compose_name_device(fleet_engine(fleet, 0), system, generation->device);
+        fleet_set_ends(fleet, &ends);
     }
     if (status == 0 && generation->decode_path != NULL) {
         status =
-            decode_out_open(generation->decode_path, NULL, system, live, &generation->decode, err);
+            decode_out_open(generation->decode_path, NULL, system, fleet, &generation->decode, err);
     }
-    status = status != 0 ? status : decode(system, live, generation, shows_canvas, err);
+    status = status != 0 ? status : decode(system, fleet, generation, shows_canvas, err);
     struct err late = {0};
     if (close_trace(system, backend, &ends, generation, status == 0, &late) != 0 && status == 0) {
         *err = late;
         status = (int)late.kind;
     }
-    live_close(live);
-    engine_close(engine);
+    fleet_close(fleet);
     return status;
 }
 

@@ -114,7 +114,7 @@ struct wanted {
 /* What was played and where its times come from. */
 static json_t *replay_json(const struct composition *c, const struct wanted *wanted) {
     const char *weights = wanted->backend.kind != BACKEND_SIM ? wanted->backend.weights : NULL;
-    const char *measured = c->live != NULL ? "now" : is_compared(c) ? "recorded" : NULL;
+    const char *measured = c->fleet != NULL ? "now" : is_compared(c) ? "recorded" : NULL;
     const char *changed = c->changed[0] != '\0' ? c->changed : NULL;
     return json_pack("{s:I, s:f, s:f, s:s?, s:s?, s:s?}", "submissions",
                      (json_int_t)c->result.submissions, "device_recorded_s", c->recorded_ns * 1e-9,
@@ -128,7 +128,7 @@ static int print_json(const struct composition *c, const struct wanted *wanted, 
     json_t *accuracy = is_compared(c) ? accuracy_json(&c->accuracy) : NULL;
     json_object_set_new(object, "replay", replay_json(c, wanted));
     if (accuracy != NULL) {
-        const char *device = c->live != NULL ? c->device : c->facts.device;
+        const char *device = c->fleet != NULL ? c->device : c->facts.device;
         json_object_set_new(accuracy, "measured_on", json_string(device));
         json_object_set_new(accuracy, "beware", caution_json(&c->around));
         json_object_set_new(object, "accuracy", accuracy);
@@ -137,7 +137,7 @@ static int print_json(const struct composition *c, const struct wanted *wanted, 
 }
 
 static void print_device(const struct composition *c, const struct wanted *wanted) {
-    if (c->live != NULL) {
+    if (c->fleet != NULL) {
         printf("%-13severy submission carried out: %s%s, weights %s\n", "device",
                c->emulates ? "emulated on " : "", c->device, wanted->backend.weights);
         caution_print(&c->around, stdout);
@@ -227,7 +227,7 @@ static int tell(const struct options *options, const struct composition *composi
                 const struct wanted *wanted, struct err *err) {
     const char *path = options_text(options, "steps");
     bool is_part = is_interrupted(composition);
-    if (is_part && composition->live == NULL) {
+    if (is_part && composition->fleet == NULL) {
         return 0;
     }
     int status = is_part ? 0 : check_played(composition, err);

@@ -71,9 +71,9 @@ static struct decode_about about_of(const struct composition *c) {
 static int open_decode(const char *path, const struct composition *c, struct keeping *keeping,
                        struct err *err) {
     struct decode_about about = about_of(c);
-    struct live *live = compose_is_live(c) ? c->live : NULL;
-    int status = decode_out_open(path, about.played, c->system, live, &keeping->decode, err);
-    if (status == 0 && live != NULL) {
+    struct fleet *fleet = compose_is_live(c) ? c->fleet : NULL;
+    int status = decode_out_open(path, about.played, c->system, fleet, &keeping->decode, err);
+    if (status == 0 && fleet != NULL) {
         about.incomplete = recorder_unfinished;
         status = decode_out_keep(keeping->decode, &about, err);
     }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # How right the simulator is on this GPU: a saturating burst under three systems, simulated with a
 # measured profile, replayed on the GPU step by step, and run freely on it.
-# Usage: fidelity.sh BUILD OUT PROFILE [GPU [SYSTEM...]]
+# Usage: fidelity.sh BUILD OUT PROFILE [GPU [SYSTEM[:KEY=VALUE]...]]
+# A setting goes with a system: dllm-serve:replicas=2 takes two GPUs.
 # A live run beside others, on a slowed card or of a program that was stopped is left out and fails; SHARED=1 takes it.
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so; PROFILE as `unmask calibrate` wrote it.
 set -u
@@ -18,9 +19,10 @@ unmask="$build/portable/unmask"
 cuda=(--backend cuda --library "$build/kernels/libunmask_cuda.so")
 failed=0
 
-# SYSTEM REQUESTS RATE
+# SYSTEM[:KEY=VALUE] REQUESTS RATE
 one() {
-    common=(--system "$1" --model llada-8b --gpu "$gpu" --profile "$profile" --workload burst --requests "$2" --rate "$3")
+    common=(--system "${1%%:*}" --model llada-8b --gpu "$gpu" --profile "$profile" --workload burst --requests "$2" --rate "$3")
+    case $1 in *:*) common+=(--set "${1#*:}") ;; esac
     db="$out/$1.db"
     rm -f "$db"
     "$unmask" run "${common[@]}" --db "$db" --levels steps --json >"$out/$1-sim.json" || failed=1

@@ -73,7 +73,8 @@ const struct option backend_options[] = {
      "the CUDA back end, libunmask_cuda.so (default: next to the program) [--backend = cuda]",
      false},
     {"device", "N",
-     "which of the machine's GPUs, counted from 0; ranks are the first ones (default: 0) "
+     "which of the machine's GPUs, counted from 0; replicas and ranks have those from it on "
+     "(default: 0) "
      "[--backend = cuda]",
      false},
     {NULL, NULL, NULL, false},

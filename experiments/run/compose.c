@@ -76,7 +76,7 @@ const struct compose_figure compose_figures[ENGINE_FIGURES] = {
 };
 
 static void measure_engine(struct composition *c, const struct meter *meter) {
-    struct engine_memory memory = engine_memory(c->engine);
+    struct engine_memory memory = fleet_memory(c->fleet);
     const double values[ENGINE_FIGURES] = {
         meter->device_ns * 1e-9,
         meter->wall_ns * 1e-9,
@@ -84,8 +84,8 @@ static void measure_engine(struct composition *c, const struct meter *meter) {
         (double)memory.planned_bytes,
         (double)memory.metered_bytes,
         (double)memory.side_bytes,
-        (double)live_activation_peak_bytes(c->live),
-        (double)live_pool_peak_bytes(c->live),
+        (double)fleet_activation_peak_bytes(c->fleet),
+        (double)fleet_pool_peak_bytes(c->fleet),
         (double)memory.mapped_peak_bytes,
         (double)memory.lent_bytes,
         (double)memory.mapping_calls,
@@ -108,13 +108,13 @@ static bool differs(const char *what, int64_t planned, int64_t metered, struct e
 }
 
 int compose_check_memory(const struct composition *c, struct err *err) {
-    struct engine_memory memory = engine_memory(c->engine);
+    struct engine_memory memory = fleet_memory(c->fleet);
     bool bad = differs("device memory", memory.planned_bytes,
                        memory.metered_bytes + memory.unmapped_bytes, err) ||
                differs("peak of the activations", c->facts.activation_peak_bytes,
-                       live_activation_peak_bytes(c->live), err) ||
+                       fleet_activation_peak_bytes(c->fleet), err) ||
                differs("peak of the cached rows", c->facts.kv_peak_bytes,
-                       live_pool_peak_bytes(c->live), err);
+                       fleet_pool_peak_bytes(c->fleet), err);
     return bad ? (int)err->kind : 0;
 }
 
@@ -197,19 +197,25 @@ static void note_incomplete(struct composition *c, int status, const struct err 
     c->facts.incomplete = c->incomplete[0] != '\0' ? c->incomplete : NULL;
 }
 
+static void tell_neighbours(struct fleet *fleet, struct neighbours *neighbours) {
+    for (uint32_t r = 0; r < fleet_replicas(fleet); r++) {
+        live_set_neighbours(fleet_live(fleet, r), neighbours);
+    }
+}
+
 /* Whether others computed on the engine's devices while it ran. */
 static struct neighbours *begin_neighbours(struct composition *c) {
     struct neighbours *neighbours = mem_zeroed(1, sizeof *neighbours);
     struct neighbours_request request = {.nvml = NVML_LIBRARY, .root = ""};
-    engine_facts(c->engine, NEIGHBOURS_CARDS, request.facts, &request.n_devices);
+    fleet_facts(c->fleet, NEIGHBOURS_CARDS, request.facts, &request.n_devices);
     neighbours_begin(neighbours, &request);
-    live_set_neighbours(c->live, neighbours);
+    tell_neighbours(c->fleet, neighbours);
     return neighbours;
 }
 
 static void end_neighbours(struct composition *c, struct neighbours *neighbours) {
     if (neighbours != NULL) {
-        live_set_neighbours(c->live, NULL);
+        tell_neighbours(c->fleet, NULL);
         neighbours_end(neighbours);
         neighbours_warn(neighbours, compose_is_live(c) ? &c->facts.warnings : &c->around);
         free(neighbours);
@@ -232,30 +238,30 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.pricer = sim;
         request.places_all = !c->recorded->is_simulated;
         request.replay = replay;
-        request.rerun = c->live;
+        request.rerun = c->fleet;
         request.accuracy = is_compared(c) ? &c->accuracy : NULL;
         source = recorded_source(reader);
     } else {
         source = workload_source(c->workload);
     }
     if (compose_is_live(c)) {
-        live_set_stop(c->live, watch->stop);
-        request.inner = live_interface(c->live);
+        fleet_set_stop(c->fleet, watch->stop);
+        request.inner = fleet_interface(c->fleet);
         request.pricer = sim;
         request.places_all = true;
         if (c->questions->n > 0) {
             source = questions_source(c->questions, source);
-            questions_attach(c->questions, c->live);
+            questions_attach(c->questions, c->fleet);
         }
     }
     struct meter meter;
     meter_init(&meter, &request);
-    const double start_j = c->meters_energy ? engine_energy_j(c->engine) : 0;
-    struct neighbours *neighbours = c->live != NULL ? begin_neighbours(c) : NULL;
+    const double start_j = c->meters_energy ? fleet_energy_j(c->fleet) : 0;
+    struct neighbours *neighbours = c->fleet != NULL ? begin_neighbours(c) : NULL;
     int status = run_loop(c, &meter, source, watch, err);
     end_neighbours(c, neighbours);
     if (start_j > 0) {
-        c->facts.energy.measured_j = engine_energy_j(c->engine) - start_j;
+        c->facts.energy.measured_j = summary_as_recorded(fleet_energy_j(c->fleet) - start_j);
     }
     const bool is_kept = compose_is_live(c) || (status != 0 && err->code == ERR_STARVES);
     if (status == 0 || is_kept) {

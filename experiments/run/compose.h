@@ -81,17 +81,16 @@ struct composition {
     json_t *bound;                   /* what facts.bound points to; see limit.h */
     struct decode_trace *decode;     /* NULL: none is played */
     struct decode_source decode_source;
-    char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
-    struct provenance answers;        /* of the answers' lengths */
-    bool says_answers;                /* else they are assumed to fill their outputs */
-    struct questions *questions;      /* of prompts, where the workload has any */
-    struct end_tokens ends;           /* that a live run looks for */
-    char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
-    char changed[512];                /* of a replay: what is other than when it was recorded */
-    bool is_of_another_build;         /* the recorded run: another version or other sources */
-    bool meters_energy;               /* live, and its clock is the card's */
-    struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
-    struct live *live;
+    char trace[160], provenance[320];  /* what facts.trace and trace_provenance point to */
+    struct provenance answers;         /* of the answers' lengths */
+    bool says_answers;                 /* else they are assumed to fill their outputs */
+    struct questions *questions;       /* of prompts, where the workload has any */
+    struct end_tokens ends;            /* that a live run looks for */
+    char settings[512];                /* KEY=VALUE, ... as asked for; "" in a replay */
+    char changed[512];                 /* of a replay: what is other than when it was recorded */
+    bool is_of_another_build;          /* the recorded run: another version or other sources */
+    bool meters_energy;                /* live, and its clock is the card's */
+    struct fleet *fleet;               /* NULL unless devices execute, or repeat, the batches */
     char device[COMPOSE_DEVICE_CHARS]; /* the engine's; what facts.device points to */
     bool emulates;                     /* it stands in for the system's GPU */
     char kernels[64];                  /* whose prices they are */
@@ -174,7 +173,7 @@ int compose_summary(const struct run_request *request, json_t **out, struct err 
 
 /* Whether a device executes the run itself, in its own time. */
 static inline bool compose_is_live(const struct composition *composition) {
-    return composition->live != NULL && composition->recorded == NULL;
+    return composition->fleet != NULL && composition->recorded == NULL;
 }
 
 /* Of a run that was cut short: how many of the requests wanted had not arrived, with words for

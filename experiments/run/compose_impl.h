@@ -41,7 +41,7 @@ extern const struct compose_figure compose_figures[ENGINE_FIGURES];
 
 /* Steps that were measured, or are measured now, are compared with the cost model's prices. */
 static inline bool compose_is_measured(const struct composition *c) {
-    return c->live != NULL || !c->recorded->is_simulated;
+    return c->fleet != NULL || !c->recorded->is_simulated;
 }
 
 #endif

@@ -351,31 +351,31 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
     if (backend->kind == BACKEND_SIM) {
         return 0;
     }
-    struct engine_request request = {.backend = backend->kind,
-                                     .library = backend->library,
-                                     .device = backend->device,
-                                     .weights = backend->weights,
-                                     .system = c->system,
-                                     .fits = fits};
+    const struct fleet_request request = {.engine = {.backend = backend->kind,
+                                                     .library = backend->library,
+                                                     .device = backend->device,
+                                                     .weights = backend->weights,
+                                                     .system = c->system,
+                                                     .fits = fits},
+                                          .seed = c->seed,
+                                          .skips_idle = backend->skips_idle};
     int status = compose_end_tokens(backend, c->system->whole, &c->ends, err);
-    status = status == 0 ? engine_open(&request, &c->engine, err) : status;
-    if (status == 0) {
-        const struct device_facts *facts = &c->engine->device.facts;
-        snprintf(c->device, sizeof c->device, "%s", facts->name);
-        c->emulates = !engine_device_is(facts, c->system->gpu);
-        status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
+    status = status == 0 ? fleet_open(&request, &c->fleet, err) : status;
+    if (status != 0) {
+        return status;
     }
-    if (status == 0) {
-        live_set_ends(c->live, &c->ends);
-    }
-    return status != 0 ? status : live_warm(c->live, err);
+    const struct device_facts *facts = &fleet_engine(c->fleet, 0)->device.facts;
+    snprintf(c->device, sizeof c->device, "%s", facts->name);
+    c->emulates = !engine_device_is(facts, c->system->gpu);
+    fleet_set_ends(c->fleet, &c->ends);
+    return fleet_warm(c->fleet, err);
 }
 
 /* Where the profile and the library say which kernels they are of. */
 static void warn_of_kernels(struct composition *c) {
     const struct profile *profile = c->system->profile;
     const char *measured = profile != NULL ? profile_note(profile, "kernels") : NULL;
-    const char *loaded = c->engine->device.build;
+    const char *loaded = fleet_engine(c->fleet, 0)->device.build;
     if (measured == NULL || loaded == NULL) {
         return;
     }
@@ -394,7 +394,7 @@ static void state_decisions(struct composition *c) {
     const char *source = "the decoder commits by number, whatever the model says";
     if (c->decode != NULL) {
         source = c->decode_source.name;
-    } else if (c->engine != NULL) {
+    } else if (c->fleet != NULL) {
         source = "the device's own";
     } else if (system_draws(system)) {
         const bool smooths = system->settings.iteration == ITERATION_SMOOTH;
@@ -498,7 +498,7 @@ static void warn_of_trace(struct composition *c) {
  * executes the run has its own host and decides itself. */
 static void state_warnings(struct composition *c) {
     c->facts.is_drawn = c->facts.decisions.drawn || workload_draws(c->workload);
-    if (c->live == NULL) {
+    if (c->fleet == NULL) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
     system_warn_of_settings(c->system, &c->facts.warnings);
@@ -601,8 +601,7 @@ void compose_close(struct composition *c) {
     }
     summary_fini(&c->summary);
     accuracy_fini(&c->accuracy);
-    live_close(c->live);
-    engine_close(c->engine);
+    fleet_close(c->fleet);
     questions_close(c->questions);
     workload_close(c->workload);
     decode_trace_close(c->decode);
@@ -658,7 +657,7 @@ static int open_once(const struct run_request *request, double *fits, struct com
     c->facts.asked_req_s = workload_rate_per_s(c->workload);
     compose_name_trace(c, 0);
     state_warnings(c);
-    if (c->live != NULL) {
+    if (c->fleet != NULL) {
         c->facts.host.name = NULL;
         c->facts.backend = backend_names[request->backend.kind];
         c->facts.weights = request->backend.weights;

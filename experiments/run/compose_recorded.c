@@ -126,6 +126,8 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     facts->emulated = json_is_true(json_object_get(recorded->summary, "emulated"));
     facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));
     facts->clock = json_string_value(json_object_get(recorded->summary, "clock"));
+    const json_t *energy = json_object_get(recorded->summary, "energy");
+    facts->energy.measured_j = json_number_value(json_object_get(energy, "measured_joules"));
     const json_t *quality = json_object_get(recorded->summary, "quality");
     const char *marks = json_string_value(json_object_get(quality, "marks"));
     if (marks != NULL) {

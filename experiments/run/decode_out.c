@@ -76,7 +76,7 @@ static int see(void *state, uint64_t request, const struct decode_positions *pos
 /* ---- opening ---- */
 
 int decode_out_open(const char *path, const char *played, const struct system *system,
-                    struct live *live, struct decode_out **out, struct err *err) {
+                    struct fleet *fleet, struct decode_out **out, struct err *err) {
     int status = decode_log_may_replace(path, err);
     if (status == 0 && played != NULL && is_same_file(path, played)) {
         status =
@@ -102,9 +102,9 @@ int decode_out_open(const char *path, const char *played, const struct system *s
         free(made);
         return status;
     }
-    if (live != NULL) {
-        const struct position_watch watch = {made, see};
-        live_set_watch(live, &watch);
+    const struct position_watch watch = {made, see};
+    for (uint32_t r = 0; fleet != NULL && r < fleet_replicas(fleet); r++) {
+        live_set_watch(fleet_live(fleet, r), &watch);
     }
     *out = made;
     return 0;
@@ -112,16 +112,23 @@ int decode_out_open(const char *path, const char *played, const struct system *s
 
 /* ---- what the loop says ---- */
 
-/* What was observed of each of a member's passes; counts alone where passes were not watched. */
+/* What was observed of each of a member's passes; counts alone where passes were not watched. What
+ * was seen of others stays: of another replica's step that is not recorded yet. */
 static void add_passes(struct decode_out *out, uint64_t request, const struct decode_pass *pass,
                        uint32_t n) {
     uint32_t n_added = 0;
+    size_t n_left = 0;
     for (size_t i = 0; i < out->n_seen; i++) {
-        if (out->seen[i].request == request && n_added < n) {
-            decode_log_add(out->log, request, pass, 1, &out->seen[i].positions);
+        const struct seen seen = out->seen[i];
+        if (seen.request != request) {
+            out->seen[i] = out->seen[n_left];
+            out->seen[n_left++] = seen;
+        } else if (n_added < n) {
+            decode_log_add(out->log, request, pass, 1, &seen.positions);
             n_added++;
         }
     }
+    out->n_seen = n_left;
     if (n_added < n) {
         decode_log_add(out->log, request, pass, n - n_added, NULL);
     }
@@ -133,11 +140,8 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     for (uint32_t i = 0; i < record->n; i++) {
         struct decode_pass pass = record->passes[i];
         pass.committed = record->commit_tokens[i];
-        if (pass.processed > 0) {
-            add_passes(out, record->request_ids[i], &pass, record->repeat);
-        }
+        add_passes(out, record->request_ids[i], &pass, pass.processed > 0 ? record->repeat : 0);
     }
-    out->n_seen = 0;
     if (!out->is_kept) {
         return decode_log_flush(out->log, err);
     }

@@ -3,7 +3,7 @@
 #ifndef UNMASK_EXPERIMENTS_RUN_DECODE_OUT_H
 #define UNMASK_EXPERIMENTS_RUN_DECODE_OUT_H
 
-#include "engine/live.h"
+#include "engine/fleet.h"
 #include "sim/serve/loop.h"
 
 struct decode_out;
@@ -13,7 +13,7 @@ struct decode_out;
  * records_members; where a device decides, `live` is watched, and its system makes statistics
  * (system_request.statistics); else NULL. */
 int decode_out_open(const char *path, const char *played, const struct system *system,
-                    struct live *live, struct decode_out **out, struct err *err);
+                    struct fleet *fleet, struct decode_out **out, struct err *err);
 struct sink decode_out_sink(struct decode_out *out);
 
 /* Of whom the trace is; NULLs where there is nothing to say. */

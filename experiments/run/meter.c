@@ -90,7 +90,8 @@ static void predict(struct compared_step *compared, const struct completion *pri
  * it with the price of single steps. */
 static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s, struct err *err) {
     const struct submission *submission = &flight->submission;
-    struct live *live = meter->request.rerun;
+    struct fleet *fleet = meter->request.rerun;
+    const uint32_t on = submission->replica;
     struct accuracy *accuracy = meter->request.accuracy;
     struct compared_step *compared = &flight->compared;
     const struct replay_step *step =
@@ -101,9 +102,10 @@ static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s,
     struct live_times times;
     struct completion priced;
     planned.is_recorded = step->positions != NULL;
-    int status = by_operator ? live_operators(live, &planned, NULL, ns, err) : 0;
-    status = status == 0 ? live_execute(live, &planned, step->steps, step->commits, &times, err)
-                         : status;
+    int status = by_operator ? fleet_operators(fleet, on, &planned, NULL, ns, err) : 0;
+    status = status == 0
+                 ? fleet_execute(fleet, on, &planned, step->steps, step->commits, &times, err)
+                 : status;
     status = status == 0 ? play(meter->rerun_pricer, flight, step->steps, false,
                                 (int64_t)compared->idle_ns, &priced, err)
                          : status;
@@ -204,7 +206,7 @@ static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out
 
 /* Who holds the requests' memory. */
 static struct executor holder(const struct meter *meter) {
-    return meter->request.rerun != NULL ? live_interface(meter->request.rerun)
+    return meter->request.rerun != NULL ? fleet_interface(meter->request.rerun)
                                         : meter->request.inner;
 }
 
@@ -237,6 +239,14 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
     struct executor device = holder(state);
     if (device.release != NULL) {
         device.release(device.state, replica, slot);
+    }
+}
+
+static void settle_inner(void *state) {
+    const struct meter *meter = state;
+    const struct executor *inner = &meter->request.inner;
+    if (inner->settle != NULL) {
+        inner->settle(inner->state);
     }
 }
 
@@ -299,7 +309,7 @@ struct executor meter_interface(struct meter *meter) {
         .wants_members = request->inner.wants_members,
         .wants_positions =
             request->inner.wants_positions ||
-            (request->rerun != NULL && live_interface(request->rerun).wants_positions),
+            (request->rerun != NULL && fleet_interface(request->rerun).wants_positions),
         .decides_positions = request->inner.decides_positions,
         .unrolls = request->inner.unrolls,
         .shares_prefixes = request->inner.shares_prefixes,
@@ -314,6 +324,7 @@ struct executor meter_interface(struct meter *meter) {
         .unroll = request->inner.unroll != NULL ? unroll : NULL,
         .step_ns = step_ns,
         .cut = request->inner.cut != NULL ? cut : NULL,
+        .settle = settle_inner,
         .audit = audit,
         .estimate_ns = estimate_ns};
 }

@@ -10,7 +10,7 @@
 #ifndef UNMASK_EXPERIMENTS_RUN_METER_H
 #define UNMASK_EXPERIMENTS_RUN_METER_H
 
-#include "engine/live.h"
+#include "engine/fleet.h"
 #include "experiments/run/accuracy.h"
 #include "sim/serve/executor_replay.h"
 #include "sim/serve/executor_sim.h"
@@ -24,7 +24,7 @@ struct meter_request {
     bool places_all; /* every step's memory, not only that of the likeliest: what a device meters */
     /* Around a replay: it, and where its steps are carried out once more. */
     const struct executor_replay *replay;
-    struct live *rerun;
+    struct fleet *rerun;
     struct accuracy *accuracy;
 };
 

@@ -307,9 +307,11 @@ static int take_output(void *state, uint64_t id, const int32_t *tokens, uint32_t
     return 0;
 }
 
-void questions_attach(struct questions *q, struct live *live) {
-    live_set_prompt(live, prompt_of, q);
-    live_set_output(live, take_output, q);
+void questions_attach(struct questions *q, struct fleet *fleet) {
+    for (uint32_t r = 0; r < fleet_replicas(fleet); r++) {
+        live_set_prompt(fleet_live(fleet, r), prompt_of, q);
+        live_set_output(fleet_live(fleet, r), take_output, q);
+    }
 }
 
 void questions_settle(struct questions *q) {

@@ -9,7 +9,7 @@
 #define UNMASK_EXPERIMENTS_RUN_QUESTIONS_H
 
 #include "analysis/quality.h"
-#include "engine/live.h"
+#include "engine/fleet.h"
 #include "engine/text/chat.h"
 #include "engine/weights/tokenizer.h"
 #include "sim/base/arrival.h"
@@ -70,7 +70,7 @@ int questions_read_reference(struct questions *questions, struct err *err);
 struct arrival_source questions_source(struct questions *questions, struct arrival_source inner);
 
 /* A device takes requests' tokens from here and brings their outputs. */
-void questions_attach(struct questions *questions, struct live *live);
+void questions_attach(struct questions *questions, struct fleet *fleet);
 
 /* The number of what a request asks; false: it asks nothing. */
 bool questions_asked(const struct questions *questions, uint64_t request, uint64_t *number);

@@ -101,6 +101,9 @@ struct executor {
      * for; the planned step that was submitted still stands as it was before it. NULL: `commits` of
      * a completion has its steps one after the other. */
     int (*unroll)(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err);
+    /* Before a run ends, for whatever reason: what submissions point to is read no longer. May be
+     * NULL, where it never is once `wait` has returned. */
+    void (*settle)(void *state);
     /* At the end of a run, when no request is left: checks that all they held was given back. May
      * be NULL. */
     void (*audit)(void *state, bool interrupted);

@@ -688,6 +688,9 @@ int loop_run(const struct loop_request *request, struct loop_result *result, str
         (void)reject_all(&loop, &late);
     }
     result->end_ns = loop.life.now_ns;
+    if (request->executor.settle != NULL) {
+        request->executor.settle(request->executor.state);
+    }
     if (status == 0) {
         audit_run(&loop.life);
     }

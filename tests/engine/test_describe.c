@@ -77,9 +77,8 @@ TEST(the_device_that_is_asked_for_is_opened) {
             "--backend", "cuda", "--library", library, "--device", "1");
     REFUSES(1, "no cuda device 1, counted from 0: the second", "generate", "--backend", "cuda",
             "--library", library, "--gpu", "l4", "--device", "1", "--ids", "1");
-    REFUSES(2, "--device 1 is one GPU, and tensor_parallel = 2 takes the first 2", "run",
-            "--backend", "cuda", "--library", library, "--gpu", "h100", "--device", "1", "--set",
-            "tensor_parallel=2");
+    REFUSES(1, "no cuda device 1, counted from 0: the second", "run", "--backend", "cuda",
+            "--library", library, "--gpu", "h100", "--device", "1", "--set", "tensor_parallel=2");
     REFUSES(2, "--device is for one GPU of the cuda back end", "calibrate", "--backend", "cpu",
             "--device", "1", "--out", scratch_path("y.csv"));
     REFUSES(2, "--device is for the back ends cpu and cuda", "run", "--device", "1");

@@ -160,23 +160,29 @@ struct serving {
 static inline struct served *serve(const struct serving *serving) {
     struct system *system = serving->system;
     struct served *served = calloc(1, sizeof *served);
-    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct live *live = NULL;
+    const struct fleet_request asked = {
+        .engine = {.backend = BACKEND_CPU, .weights = "random:3", .system = system},
+        .seed = 5,
+        .skips_idle = !serving->waits};
+    const uint32_t n_replicas = system->settings.replicas;
+    struct fleet *fleet = NULL;
     struct err *err = &served->err;
     served->passes = serving->passes;
     served->stop_after = serving->stop_after;
-    ck_assert_msg(engine_open(&asked, &engine, err) == 0, "%s", err->text);
-    ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
-    engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
-    live_set_output(live, served_output, served);
-    live_set_ends(live, &serving->ends);
-    live_set_prompt(live, serving->prompt, serving->prompt_state);
-    struct executor_sim *sim = executor_sim_open(system, 1);
+    ck_assert_msg(fleet_open(&asked, &fleet, err) == 0, "%s", err->text);
+    for (uint32_t r = 0; r < n_replicas; r++) {
+        struct engine *engine = fleet_engine(fleet, r);
+        struct live *live = fleet_live(fleet, r);
+        engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
+        live_set_output(live, served_output, served);
+        live_set_prompt(live, serving->prompt, serving->prompt_state);
+    }
+    fleet_set_ends(fleet, &serving->ends);
+    struct executor_sim *sim = executor_sim_open(system, n_replicas);
     struct executor_replay *replay = NULL;
     struct played played;
     struct meter_request around =
-        MAKE(struct meter_request, .inner = live_interface(live), .system = system, .pricer = sim,
+        MAKE(struct meter_request, .inner = fleet_interface(fleet), .system = system, .pricer = sim,
              .places_all = true, .accuracy = serving->accuracy);
     if (serving->played != NULL) {
         played = MAKE(struct played, .steps = (struct replay_step *)serving->played->steps,
@@ -187,7 +193,7 @@ static inline struct served *serve(const struct serving *serving) {
         replay = executor_replay_open(&record, 1);
         around.inner = executor_replay_interface(replay);
         around.replay = replay;
-        around.rerun = live;
+        around.rerun = fleet;
     }
     served->is_live = serving->played == NULL && !serving->simulates;
     if (serving->simulates) {
@@ -205,15 +211,16 @@ static inline struct served *serve(const struct serving *serving) {
     (void)loop_run(&request, &served->result, err);
     int64_t logit_bytes;
     meter_memory(&meter, &served->planned_activation_bytes, &logit_bytes);
-    served->activation_bytes = live_activation_peak_bytes(live);
-    served->pool_bytes = live_pool_peak_bytes(live);
-    served->pool_left_bytes = live_pool_bytes(live);
-    served->memory = engine_memory(engine);
+    served->activation_bytes = fleet_activation_peak_bytes(fleet);
+    served->pool_bytes = fleet_pool_peak_bytes(fleet);
+    served->memory = fleet_memory(fleet);
+    for (uint32_t r = 0; r < n_replicas; r++) {
+        served->pool_left_bytes += live_pool_bytes(fleet_live(fleet, r));
+    }
     meter_fini(&meter);
     executor_replay_close(replay);
     executor_sim_close(sim);
-    live_close(live);
-    engine_close(engine);
+    fleet_close(fleet);
     return served;
 }
 
@@ -242,7 +249,7 @@ static inline void check_outputs(const struct served *served, const struct syste
         ck_assert_uint_eq(served->n_tokens[id], arrivals[id].output_tokens);
         for (uint32_t i = 0; i < served->n_tokens[id]; i++) {
             ck_assert_int_ge(served->tokens[id][i], 0);
-            ck_assert_int_lt(served->tokens[id][i], (int)system->model->vocab);
+            ck_assert_int_lt(served->tokens[id][i], (int)system->whole->vocab);
         }
     }
 }

@@ -28,7 +28,7 @@ _G3 = (
     ("weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED (default: random:1)"),
     ("eos", "IDS", "on cpu and cuda: the token ids that end a text, separated by commas, or none; default: the checkpoint's eos_token_id (random weights: none)"),
     ("library", "PATH", "the CUDA back end, libunmask_cuda.so (default: next to the program) [--backend = cuda]"),
-    ("device", "N", "which of the machine's GPUs, counted from 0; ranks are the first ones (default: 0) [--backend = cuda]"),
+    ("device", "N", "which of the machine's GPUs, counted from 0; replicas and ranks have those from it on (default: 0) [--backend = cuda]"),
 )
 _G4 = (
     ("clock", "WORD", "on cpu and cuda: real, or virtual, which skips idle time (default: real)"),

@@ -1,0 +1,581 @@
+#include "engine/fleet.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "sim/base/mem.h"
+
+/* What a replica's thread is asked to do. */
+enum job { JOB_NONE, JOB_CALL, JOB_BATCH, JOB_LEAVE };
+
+struct replica_engine {
+    struct fleet *fleet;
+    int32_t device;
+    struct engine *engine;
+    struct live *live;
+    bool has_thread;
+    pthread_t thread;
+    /* Under the fleet's lock. */
+    enum job job;
+    int (*call)(struct replica_engine *on, void *arguments, struct err *err);
+    void *arguments;
+    int status;
+    struct err err;
+    bool in_flight;         /* a batch of its own, told of or not */
+    struct completion done; /* once that is over */
+};
+
+struct fleet {
+    uint32_t n;
+    bool has_threads;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    struct replica_engine replicas[];
+};
+
+/* ---- a replica's thread ---- */
+
+/* With the lock, which is let go of while the device computes. */
+static int run_batch(struct replica_engine *on, struct err *err) {
+    bool is_over = false;
+    int status = 0;
+    while (status == 0 && !is_over) {
+        pthread_mutex_unlock(&on->fleet->lock);
+        status = live_run(on->live, err);
+        pthread_mutex_lock(&on->fleet->lock);
+        status = status == 0 ? live_look(on->live, &is_over, err) : status;
+    }
+    if (status == 0) {
+        live_complete(on->live, &on->done);
+    }
+    return status;
+}
+
+static void *serve(void *argument) {
+    struct replica_engine *on = argument;
+    struct fleet *fleet = on->fleet;
+    pthread_mutex_lock(&fleet->lock);
+    for (;;) {
+        while (on->job == JOB_NONE) {
+            pthread_cond_wait(&fleet->moved, &fleet->lock);
+        }
+        if (on->job == JOB_LEAVE) {
+            break;
+        }
+        on->err = (struct err){0};
+        on->status =
+            on->job == JOB_CALL ? on->call(on, on->arguments, &on->err) : run_batch(on, &on->err);
+        on->job = JOB_NONE;
+        pthread_cond_broadcast(&fleet->moved);
+    }
+    pthread_mutex_unlock(&fleet->lock);
+    return NULL;
+}
+
+static void ask(struct replica_engine *on, enum job job) {
+    on->job = job;
+    pthread_cond_broadcast(&on->fleet->moved);
+}
+
+/* Calls `call` in the thread that uses the replica's engine, after a batch that it has under way,
+ * and waits for it. */
+static int call_on(struct replica_engine *on,
+                   int (*call)(struct replica_engine *on, void *arguments, struct err *err),
+                   void *arguments, struct err *err) {
+    if (!on->has_thread) {
+        return call(on, arguments, err);
+    }
+    while (on->job != JOB_NONE) {
+        pthread_cond_wait(&on->fleet->moved, &on->fleet->lock);
+    }
+    on->call = call;
+    on->arguments = arguments;
+    ask(on, JOB_CALL);
+    while (on->job != JOB_NONE) {
+        pthread_cond_wait(&on->fleet->moved, &on->fleet->lock);
+    }
+    if (on->status != 0) {
+        *err = on->err;
+    }
+    return on->status;
+}
+
+/* ---- the executor ---- */
+
+/* What its functions ask of a replica's own executor. */
+struct asked {
+    uint32_t slot;
+    const struct request *request;
+    const struct submission *submission;
+    uint32_t *answer_tokens;
+};
+
+static int ask_admit(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    const struct executor own = live_interface(on->live);
+    return own.admit(own.state, 0, asked->slot, asked->request, err);
+}
+
+static int ask_grow(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    const struct executor own = live_interface(on->live);
+    return own.grow(own.state, 0, asked->slot, asked->request, err);
+}
+
+static int ask_release(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    const struct executor own = live_interface(on->live);
+    (void)err;
+    own.release(own.state, 0, asked->slot);
+    return 0;
+}
+
+static int ask_swap_out(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    const struct executor own = live_interface(on->live);
+    return own.swap_out(own.state, 0, asked->slot, asked->request, err);
+}
+
+static int ask_drop(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    const struct executor own = live_interface(on->live);
+    (void)err;
+    own.drop(own.state, 0, asked->slot);
+    return 0;
+}
+
+static int ask_find_end(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    const struct executor own = live_interface(on->live);
+    return own.find_end(own.state, 0, asked->slot, asked->request, asked->answer_tokens, err);
+}
+
+static int ask_plan(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *asked = arguments;
+    return live_plan(on->live, asked->submission, err);
+}
+
+static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                 struct err *err) {
+    struct fleet *fleet = state;
+    struct asked asked = {.slot = slot, .request = request};
+    return call_on(&fleet->replicas[replica], ask_admit, &asked, err);
+}
+
+static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                struct err *err) {
+    struct fleet *fleet = state;
+    struct asked asked = {.slot = slot, .request = request};
+    return call_on(&fleet->replicas[replica], ask_grow, &asked, err);
+}
+
+static void release(void *state, uint32_t replica, uint32_t slot) {
+    struct fleet *fleet = state;
+    struct asked asked = {.slot = slot};
+    struct err never = {0};
+    (void)call_on(&fleet->replicas[replica], ask_release, &asked, &never);
+}
+
+static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    struct err *err) {
+    struct fleet *fleet = state;
+    struct asked asked = {.slot = slot, .request = request};
+    return call_on(&fleet->replicas[replica], ask_swap_out, &asked, err);
+}
+
+static void drop(void *state, uint32_t replica, uint32_t slot) {
+    struct fleet *fleet = state;
+    struct asked asked = {.slot = slot};
+    struct err never = {0};
+    (void)call_on(&fleet->replicas[replica], ask_drop, &asked, &never);
+}
+
+static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    uint32_t *answer_tokens, struct err *err) {
+    struct fleet *fleet = state;
+    struct asked asked = {.slot = slot, .request = request, .answer_tokens = answer_tokens};
+    return call_on(&fleet->replicas[replica], ask_find_end, &asked, err);
+}
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct fleet *fleet = state;
+    struct replica_engine *on = &fleet->replicas[submission->replica];
+    struct asked asked = {.submission = submission};
+    int status = call_on(on, ask_plan, &asked, err);
+    if (status == 0) {
+        on->in_flight = true;
+        ask(on, JOB_BATCH);
+    }
+    return status;
+}
+
+/* Of those whose batch is over, the one whose was first; NULL: there is none. One that failed is
+ * first of all. */
+static struct replica_engine *first_over(struct fleet *fleet, bool *any_in_flight) {
+    struct replica_engine *first = NULL;
+    *any_in_flight = false;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        struct replica_engine *on = &fleet->replicas[r];
+        *any_in_flight |= on->in_flight;
+        if (on->in_flight && on->job == JOB_NONE &&
+            (first == NULL || on->status != 0 ||
+             (first->status == 0 && on->done.time_ns < first->done.time_ns))) {
+            first = on;
+        }
+    }
+    return first;
+}
+
+/* Until a replica has moved, for so long at most. */
+static void wait_moved(struct fleet *fleet, int64_t most_ns) {
+    enum { SECOND_NS = 1000000000 };
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t ns = until.tv_nsec + most_ns % SECOND_NS;
+    until.tv_sec += (time_t)(most_ns / SECOND_NS + ns / SECOND_NS);
+    until.tv_nsec = (long)(ns % SECOND_NS);
+    (void)pthread_cond_timedwait(&fleet->moved, &fleet->lock, &until);
+}
+
+static int tell(struct replica_engine *on, int64_t until_ns, struct completion *out,
+                struct err *err) {
+    if (on->status != 0) {
+        *err = on->err;
+        return on->status;
+    }
+    *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
+    if (on->done.time_ns <= until_ns) {
+        on->in_flight = false;
+        *out = on->done;
+        out->replica = (uint32_t)(on - on->fleet->replicas);
+    }
+    return 0;
+}
+
+/* A replica's look at its batch stamps the batch's end with the lock held: ends are in order, and
+ * none is before a time that was told. */
+static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
+    struct fleet *fleet = state;
+    struct live *clock = fleet->replicas[0].live;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        if (live_trouble(fleet->replicas[r].live, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    for (;;) {
+        bool any_in_flight;
+        struct replica_engine *over = first_over(fleet, &any_in_flight);
+        if (over != NULL) {
+            return tell(over, until_ns, out, err);
+        }
+        if (!any_in_flight) {
+            const struct executor own = live_interface(clock);
+            return own.wait(own.state, until_ns, out, err);
+        }
+        const int64_t left_ns = until_ns - live_now_ns(clock);
+        if (left_ns <= 0) {
+            *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
+            return 0;
+        }
+        const int64_t nap_ns = 20000000;
+        wait_moved(fleet, left_ns < nap_ns ? left_ns : nap_ns);
+    }
+}
+
+static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
+                           int64_t workspace_bytes, double *joules) {
+    const struct fleet *fleet = state;
+    const struct executor own = live_interface(fleet->replicas[replica].live);
+    return own.estimate_ns(own.state, 0, shape, workspace_bytes, joules);
+}
+
+static void settle(void *state) {
+    struct fleet *fleet = state;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        while (fleet->replicas[r].job != JOB_NONE) {
+            pthread_cond_wait(&fleet->moved, &fleet->lock);
+        }
+    }
+}
+
+static int ask_audit(struct replica_engine *on, void *arguments, struct err *err) {
+    const bool *interrupted = arguments;
+    const struct executor own = live_interface(on->live);
+    (void)err;
+    own.audit(own.state, *interrupted);
+    return 0;
+}
+
+static void audit(void *state, bool interrupted) {
+    struct fleet *fleet = state;
+    struct err never = {0};
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        if (!fleet->replicas[r].in_flight) {
+            (void)call_on(&fleet->replicas[r], ask_audit, &interrupted, &never);
+        }
+    }
+}
+
+struct executor fleet_interface(struct fleet *fleet) {
+    struct executor executor = live_interface(fleet->replicas[0].live);
+    if (fleet->has_threads) {
+        executor.state = fleet;
+        executor.admit = admit;
+        executor.grow = grow;
+        executor.release = release;
+        executor.swap_out = swap_out;
+        executor.drop = drop;
+        executor.find_end = executor.find_end != NULL ? find_end : NULL;
+        executor.submit = submit;
+        executor.wait = wait_next;
+        executor.settle = settle;
+        executor.audit = audit;
+        executor.estimate_ns = estimate_ns;
+    }
+    return executor;
+}
+
+/* ---- what else is asked of a replica ---- */
+
+struct recorded {
+    const struct planned_step *planned;
+    uint32_t steps;
+    const uint32_t *commits;
+    struct live_times *times;
+    double *ns;
+};
+
+static int ask_execute(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct recorded *r = arguments;
+    return live_execute(on->live, r->planned, r->steps, r->commits, r->times, err);
+}
+
+static int ask_operators(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct recorded *r = arguments;
+    return live_operators(on->live, r->planned, r->commits, r->ns, err);
+}
+
+int fleet_execute(struct fleet *fleet, uint32_t replica, const struct planned_step *planned,
+                  uint32_t steps, const uint32_t *commits, struct live_times *out,
+                  struct err *err) {
+    struct recorded recorded = {
+        .planned = planned, .steps = steps, .commits = commits, .times = out};
+    return call_on(&fleet->replicas[replica], ask_execute, &recorded, err);
+}
+
+int fleet_operators(struct fleet *fleet, uint32_t replica, const struct planned_step *planned,
+                    const uint32_t *commits, double *ns, struct err *err) {
+    struct recorded recorded = {.planned = planned, .commits = commits, .ns = ns};
+    return call_on(&fleet->replicas[replica], ask_operators, &recorded, err);
+}
+
+static int ask_warm(struct replica_engine *on, void *arguments, struct err *err) {
+    (void)arguments;
+    return live_warm(on->live, err);
+}
+
+int fleet_warm(struct fleet *fleet, struct err *err) {
+    int status = 0;
+    for (uint32_t r = 0; status == 0 && r < fleet->n; r++) {
+        status = call_on(&fleet->replicas[r], ask_warm, NULL, err);
+    }
+    return status;
+}
+
+static int ask_energy(struct replica_engine *on, void *arguments, struct err *err) {
+    double *joules = arguments;
+    (void)err;
+    *joules = engine_energy_j(on->engine);
+    return 0;
+}
+
+double fleet_energy_j(struct fleet *fleet) {
+    double sum_j = 0;
+    struct err never = {0};
+    for (uint32_t r = 0; r < fleet->n && (r == 0 || sum_j > 0); r++) {
+        double one_j = 0;
+        (void)call_on(&fleet->replicas[r], ask_energy, &one_j, &never);
+        sum_j = one_j > 0 ? sum_j + one_j : 0;
+    }
+    return sum_j;
+}
+
+struct engine_memory fleet_memory(const struct fleet *fleet) {
+    struct engine_memory sum = {0};
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        const struct engine_memory one = engine_memory(fleet->replicas[r].engine);
+        sum.planned_bytes += one.planned_bytes;
+        sum.metered_bytes += one.metered_bytes;
+        sum.unmapped_bytes += one.unmapped_bytes;
+        sum.is_mapped |= one.is_mapped;
+        sum.mapped_peak_bytes += one.mapped_peak_bytes;
+        sum.lent_bytes += one.lent_bytes;
+        sum.mapping_calls += one.mapping_calls;
+        sum.mapping_ns += one.mapping_ns;
+        sum.side_bytes += one.side_bytes;
+    }
+    return sum;
+}
+
+void fleet_facts(const struct fleet *fleet, uint32_t most, const struct device_facts **out,
+                 uint32_t *n) {
+    *n = 0;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        uint32_t more;
+        engine_facts(fleet->replicas[r].engine, most - *n, out + *n, &more);
+        *n += more;
+    }
+}
+
+int64_t fleet_activation_peak_bytes(const struct fleet *fleet) {
+    int64_t most = 0;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        const int64_t one = live_activation_peak_bytes(fleet->replicas[r].live);
+        most = one > most ? one : most;
+    }
+    return most;
+}
+
+int64_t fleet_pool_peak_bytes(const struct fleet *fleet) {
+    int64_t most = 0;
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        const int64_t one = live_pool_peak_bytes(fleet->replicas[r].live);
+        most = one > most ? one : most;
+    }
+    return most;
+}
+
+uint32_t fleet_replicas(const struct fleet *fleet) {
+    return fleet->n;
+}
+
+struct live *fleet_live(const struct fleet *fleet, uint32_t replica) {
+    ASSERT(replica < fleet->n);
+    return fleet->replicas[replica].live;
+}
+
+struct engine *fleet_engine(const struct fleet *fleet, uint32_t replica) {
+    ASSERT(replica < fleet->n);
+    return fleet->replicas[replica].engine;
+}
+
+void fleet_set_stop(struct fleet *fleet, const volatile sig_atomic_t *stop) {
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        live_set_stop(fleet->replicas[r].live, stop);
+    }
+}
+
+void fleet_set_ends(struct fleet *fleet, const struct end_tokens *ends) {
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        live_set_ends(fleet->replicas[r].live, ends);
+    }
+}
+
+/* ---- opening and closing ---- */
+
+static int open_replica(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct fleet_request *asked = arguments;
+    struct engine_request engine = asked->engine;
+    engine.device = on->device;
+    struct err why = {0};
+    int status = engine_open(&engine, &on->engine, &why);
+    status = status != 0 ? status
+                         : live_open(on->engine, asked->seed, asked->skips_idle, &on->live, &why);
+    if (status != 0) {
+        const uint32_t replica = (uint32_t)(on - on->fleet->replicas);
+        char which[40] = "";
+        snprintf(which, replica > 0 ? sizeof which : 1, "replica %" PRIu32 " of %" PRIu32 ": ",
+                 replica, on->fleet->n);
+        err_set(err, why.kind, why.code, "%s%s", which, why.text);
+    }
+    return status;
+}
+
+static int close_replica(struct replica_engine *on, void *arguments, struct err *err) {
+    (void)arguments;
+    (void)err;
+    live_close(on->live);
+    engine_close(on->engine);
+    on->live = NULL;
+    on->engine = NULL;
+    return 0;
+}
+
+static int start_threads(struct fleet *fleet, struct err *err) {
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        struct replica_engine *on = &fleet->replicas[r];
+        on->has_thread = pthread_create(&on->thread, NULL, serve, on) == 0;
+        if (!on->has_thread) {
+            return err_world(err, "no thread for replica %u", r);
+        }
+    }
+    return 0;
+}
+
+static void init_lock(struct fleet *fleet) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&fleet->lock, NULL);
+    pthread_cond_init(&fleet->moved, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_lock(&fleet->lock);
+}
+
+int fleet_open(const struct fleet_request *request, struct fleet **out, struct err *err) {
+    const struct settings *settings = &request->engine.system->settings;
+    const uint32_t n = settings->replicas;
+    struct fleet *fleet = mem_zeroed(1, sizeof *fleet + n * sizeof fleet->replicas[0]);
+    struct fleet_request asked = *request;
+    fleet->n = n;
+    fleet->has_threads = n > 1;
+    init_lock(fleet);
+    for (uint32_t r = 0; r < n; r++) {
+        const int32_t stride = (int32_t)(r * settings->tensor_parallel);
+        fleet->replicas[r].fleet = fleet;
+        fleet->replicas[r].device =
+            request->devices != NULL ? request->devices[r] : request->engine.device + stride;
+    }
+    int status = fleet->has_threads ? start_threads(fleet, err) : 0;
+    for (uint32_t r = 0; status == 0 && r < n; r++) {
+        struct replica_engine *on = &fleet->replicas[r];
+        status = call_on(on, open_replica, &asked, err);
+        if (status == 0 && fleet->has_threads) {
+            live_join(on->live, fleet->replicas[0].live, &fleet->lock);
+        }
+    }
+    if (status != 0) {
+        fleet_close(fleet);
+        return status;
+    }
+    *out = fleet;
+    return 0;
+}
+
+/* A batch under way is waited for. */
+static void leave(struct replica_engine *on) {
+    struct fleet *fleet = on->fleet;
+    struct err never = {0};
+    (void)call_on(on, close_replica, NULL, &never);
+    if (on->has_thread) {
+        ask(on, JOB_LEAVE);
+        pthread_mutex_unlock(&fleet->lock);
+        pthread_join(on->thread, NULL);
+        pthread_mutex_lock(&fleet->lock);
+    }
+}
+
+void fleet_close(struct fleet *fleet) {
+    if (fleet == NULL) {
+        return;
+    }
+    for (uint32_t r = 0; r < fleet->n; r++) {
+        leave(&fleet->replicas[r]);
+    }
+    pthread_mutex_unlock(&fleet->lock);
+    pthread_cond_destroy(&fleet->moved);
+    pthread_mutex_destroy(&fleet->lock);
+    free(fleet);
+}
