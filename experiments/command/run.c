@@ -172,7 +172,7 @@ static int run_kept(const struct options *options, struct composition *compositi
     struct progress *progress = &keeping.progress;
     int status = open_keeping(options, composition, &keeping, err);
     if (status == 0) {
-        progress_start(progress, "requests", workload_requests(composition->workload));
+        progress_start(progress, "requests", compose_requests(composition));
         if (compose_is_live(composition)) {
             keeping.sinks[keeping.n_sinks++] =
                 (struct sink){.state = &keeping, .request = count_request};
@@ -252,8 +252,12 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0) {
         status = read_decode(options, &asked.request, err);
     }
+    asked.request.takes_record = true;
     if (status == 0) {
         status = compose_open(&asked.request, &composition, err);
+    }
+    if (status == 0 && options_has(options, "bound") && composition->traffic != NULL) {
+        status = err_usage(err, "--bound is of workloads, and not of a run on record");
     }
     if (status == 0 && options_has(options, "bound")) {
         status = limit_take(&asked.request, interrupt_catch(), composition, err);

@@ -174,8 +174,14 @@ static void settle(struct composition *c, const struct meter *meter,
     }
 }
 
+uint64_t compose_requests(const struct composition *c) {
+    return c->workload != NULL  ? workload_requests(c->workload)
+           : c->traffic != NULL ? c->traffic->n_arrivals
+                                : 0;
+}
+
 void compose_describe_missing(const struct composition *c, char *out, size_t size) {
-    uint64_t wanted = c->workload != NULL ? workload_requests(c->workload) : 0;
+    uint64_t wanted = compose_requests(c);
     out[0] = '\0';
     if (wanted == 0) {
         snprintf(out, size, "how many had not arrived is not known");
@@ -235,8 +241,11 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.rerun = c->live;
         request.accuracy = is_compared(c) ? &c->accuracy : NULL;
         source = recorded_source(reader);
+    } else if (c->traffic != NULL) {
+        reader = recorded_reader_open(c->traffic);
+        source = recorded_source(reader);
     } else {
-        source = workload_source(c->workload);
+        source = watch->source != NULL ? *watch->source : workload_source(c->workload);
     }
     if (compose_is_live(c)) {
         live_set_stop(c->live, watch->stop);
@@ -247,6 +256,10 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
             source = questions_source(c->questions, source);
             questions_attach(c->questions, c->live);
         }
+    }
+    if (watch->around != NULL) {
+        request.inner =
+            watch->around(watch->around_state, request.inner, compose_is_live(c) ? NULL : sim);
     }
     struct meter meter;
     meter_init(&meter, &request);

@@ -5,6 +5,7 @@
 
 #include "sim/policy/cache/blocks.h"
 #include "sim/serve/audit.h"
+#include "sim/serve/cancel.h"
 #include "sim/serve/carry_out.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
@@ -63,6 +64,15 @@ static int take_arrivals(struct loop *loop, struct err *err) {
         }
     }
     return status;
+}
+
+static int take_cancellations(struct loop *loop, struct err *err) {
+    const struct arrival_source *source = &loop->asked->source;
+    uint64_t id;
+    while (source->cancelled != NULL && source->cancelled(source->state, &id)) {
+        cancel_now(&loop->life, id);
+    }
+    return cancel_due(&loop->life, err);
 }
 
 /* ---- scheduling ---- */
@@ -218,10 +228,11 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         return selection_refuse(&loop->life, "query tokens of a step", sym[SYM_TOKENS],
                                 settings->max_batched_tokens, err);
     }
-    /* With several replicas it is not known which one an arrival goes to, and a closed loop's
-     * arrivals follow from any one's completions: steps in flight are cut when one comes.
+    /* With several replicas it is not known which one an arrival goes to, a closed loop's
+     * arrivals follow from any one's completions, and clients come when they like: steps in flight
+     * are cut when one comes.
      * They are counted from their submission on, so that none is repeated after a copy. */
-    const bool has_others = loop->life.n_replicas > 1;
+    const bool has_others = loop->life.n_replicas > 1 || loop->asked->source.cancelled != NULL;
     if (!settings->skip_ahead || batch->hold == HOLD_STEP ||
         (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead ||
                         swap_is_any(&replica->swap)))) {
@@ -236,6 +247,9 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
     }
     stop_ns = replica->stop_ns < stop_ns ? replica->stop_ns : stop_ns;
+    if (!has_others && !replica->unrolled && loop->life.next_cancel_ns < stop_ns) {
+        stop_ns = loop->life.next_cancel_ns;
+    }
     if (loop->life.reads_load) {
         load_members(&loop->life, replica);
     }
@@ -575,6 +589,9 @@ static int64_t next_time(const struct loop *loop) {
     const struct lifecycle *life = &loop->life;
     int64_t next = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
     next = life->held_soonest_ns < next ? life->held_soonest_ns : next;
+    if (life->next_cancel_ns > life->now_ns && life->next_cancel_ns < next) {
+        next = life->next_cancel_ns;
+    }
     for (uint32_t word = 0; word <= life->n_replicas / 64; word++) {
         for (uint64_t bits = life->due[word]; bits != 0; bits &= bits - 1) {
             const struct replica *replica =
@@ -634,6 +651,7 @@ static int run_turns(struct loop *loop, struct err *err) {
     enum { PROGRESS_TURNS = 8192 };
     for (uint64_t turn = 0;; turn++) {
         int status = take_arrivals(loop, err);
+        status = status != 0 ? status : take_cancellations(loop, err);
         status = status != 0 ? status : lifecycle_ask_held(&loop->life, err);
         status = status != 0 ? status : lifecycle_ask_moves(&loop->life, err);
         status = status != 0 ? status : schedule_idle(loop, err);
