@@ -30,7 +30,7 @@ PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansso
 
 # OpenBLAS is loaded by who multiplies (kernels/ref/cpu_blas.h).
 PACKAGES := gcc make pkg-config $(shell awk -F'|' '/^(program|tests)[|]/ { print $$8 }' .ci/libraries.txt) \
-            libopenblas-dev libltdl-dev gnuplot-nox
+            libopenblas-dev libltdl-dev libmicrohttpd-dev gnuplot-nox
 LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 # LOCAL=1: without root on Debian and Ubuntu, packages lie in the build folder (.ci/local).
@@ -56,7 +56,7 @@ endif
 
 LIB_DIRS := $(patsubst %/,%,$(foreach top,sim engine kernels traces analysis experiments,$(wildcard $(top)/ $(top)/*/ $(top)/*/*/)))
 MAINS    := experiments/command/main.c experiments/package/manual.c experiments/package/older.c experiments/gpu/refit.c
-LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
+LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c experiments/serve/http_mhd.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 # A third of the time of a build was theirs.
@@ -79,7 +79,11 @@ C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null 
 MPICC    ?= $(shell command -v mpicc)
 MPI_LINK := $(if $(MPICC),$(BUILD)/libunmask_mpi.so)
 
-all: $(BUILD)/unmask $(MPI_LINK) ## build the program
+# Where libmicrohttpd's header is found, the library by which `unmask serve` talks HTTP; the program does without.
+HTTP_LINK := $(shell echo '\#include <microhttpd.h>' | C_INCLUDE_PATH='$(C_INCLUDE_PATH)' $(CC) $(CPPFLAGS) $(CFLAGS) -E -xc - \
+                 >/dev/null 2>&1 && echo $(BUILD)/libunmask_http.so)
+
+all: $(BUILD)/unmask $(MPI_LINK) $(HTTP_LINK) ## build the program
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -176,6 +180,12 @@ $(BUILD)/libunmask_mpi.so: experiments/run/ranks/link_mpi.c experiments/run/rank
 	@mkdir -p $(@D)
 	$(say) MPI $@
 	$(Q)$(MPICC) -I. $(CSTD) $(WARN) $(WERROR) -O2 -shared -fPIC -o $@ $<
+
+$(BUILD)/libunmask_http.so: experiments/serve/http_mhd.c experiments/serve/http.h sim/base/monotonic.h
+	@mkdir -p $(@D)
+	$(say) HTTP $@
+	$(Q)$(CC) -I. -D_GNU_SOURCE $(CPPFLAGS) $(CFLAGS) $(CSTD) $(WARN) $(WERROR) $(SAN) -O2 -g -shared -fPIC -o $@ $< $(LDFLAGS) $(LOCAL_RPATH) \
+	    -lmicrohttpd -lpthread
 
 # One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson,
 # inih and Nettle are linked statically.

@@ -22,6 +22,9 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
 void live_close(struct live *live); /* NULL is fine */
 struct executor live_interface(struct live *live);
 
+/* Its clock, which starts with the first call. */
+int64_t live_now_ns(struct live *live);
+
 /* forward_warm: before anything is admitted. */
 int live_warm(struct live *live, struct err *err);
 

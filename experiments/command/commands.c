@@ -27,6 +27,7 @@ const struct command *const commands[COMMANDS_MOST + 1] = {
     &command_calibrate,
     &command_generate,
     &command_replay,
+    &command_serve,
     &command_server,
     &command_check_plugin,
     &command_fit,
