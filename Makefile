@@ -71,7 +71,7 @@ PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test freeze slurm-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench distributions oldest mac-check toolchains house-test freeze slurm-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -354,6 +354,15 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
+$(BUILD)/tests/serve/load: tests/serve/load.c
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(OUR_CPPFLAGS) $(CSTD) $(WARN) $(WERROR) -O2 -o $@ $< -lm
+SERVE_BENCH ?= 500 60 3
+serve-bench: all $(BUILD)/tests/serve/load ## measure what the endpoint adds to a request (SERVE_BENCH: requests a second, seconds, runs)
+	@python3 tests/serve/bench.py $(BUILD) $(SERVE_BENCH)
+serve-test: all ## start servers on free ports and ask them as clients do, good ones and bad ones
+	@python3 tests/serve/serve_test.py $(BUILD)
 REF   ?=
 EVERY ?= 40
 FROM  ?= 1
@@ -385,6 +394,9 @@ slurm-test: ## try docs/cluster.md's steps under a Slurm of one node, which it i
 threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
+	$(Q)[ -z '$(HTTP_LINK)' ] || $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/libunmask_http.so
+	@SERVE_TEST_SLOW=10 TSAN_OPTIONS=halt_on_error=1:exitcode=66 UNMASK_DATA=$(CURDIR) OPENBLAS_NUM_THREADS=1 \
+	    python3 tests/serve/serve_test.py $(BUILD)/tsan
 
 MIRROR ?=
 distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a table (root, an hour; DEBIANS: which, MIRROR: from where)

@@ -61,6 +61,8 @@ install: $(PROGRAM) $(BUILD)/manual ## install under PREFIX (default: /usr/local
 	    install -D -s -m 644 $(dir $(PROGRAM))libunmask_blas.so $(INSTALLED)/lib/unmask/libunmask_blas.so; fi
 	$(Q)if [ -n "$(MPI_LINK)" ] && [ -e "$(MPI_LINK)" ]; then \
 	    install -D -s -m 644 $(MPI_LINK) $(INSTALLED)/lib/unmask/libunmask_mpi.so; fi
+	$(Q)if [ -n "$(HTTP_LINK)" ] && [ -e "$(HTTP_LINK)" ]; then \
+	    install -D -s -m 644 $(HTTP_LINK) $(INSTALLED)/lib/unmask/libunmask_http.so; fi
 
 DEB_ARCH := $(shell dpkg --print-architecture 2>/dev/null)
 deb: $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb ## build a Debian package

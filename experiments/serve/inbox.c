@@ -23,6 +23,7 @@ struct inbox {
     struct executor_sim *sim;
     struct http_server *server;
     volatile sig_atomic_t stop;
+    bool is_flying; /* a step is under way; the loop's thread alone reads and writes it */
 
     pthread_mutex_t lock; /* over what follows */
     pthread_cond_t wake;
@@ -35,7 +36,7 @@ struct inbox {
     struct client *clients; /* of CLOCK_VIRTUAL, [n_clients] */
     size_t n_clients, room_clients, n_idle;
     uint64_t n_clients_seen, n_ids, n_left;
-    bool has_started, is_closing, is_over, is_flying;
+    bool has_started, is_closing, is_over;
     int64_t zero_ns; /* the machine's clock at time 0 */
     int64_t now_ns;  /* the last time that the loop was told */
     int64_t drain_until_ns;
@@ -641,7 +642,8 @@ static void take_tokens(struct inbox *inbox, uint64_t id, const int32_t *tokens,
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, id);
     if (call != NULL && call->tokens != NULL && (is_whole || call->streams)) {
-        const uint32_t from = call->n_blocks > 0 ? call->blocks[call->n_blocks - 1].end_tokens : 0;
+        const bool is_read = call->streams && call->n_blocks > 0;
+        const uint32_t from = is_read ? call->blocks[call->n_blocks - 1].end_tokens : 0;
         const uint32_t room = call->arrival.output_tokens;
         for (uint32_t i = from; i < n && i < room; i++) {
             call->tokens[i] = tokens[i];
@@ -688,7 +690,7 @@ enum posted inbox_post(struct inbox *inbox, struct call *call) {
     const bool is_virtual = inbox->request.clock == CLOCK_VIRTUAL;
     enum posted posted = POSTED;
     pthread_mutex_lock(&inbox->lock);
-    if (inbox->is_closing || inbox->is_over || *inbox->request.interrupt) {
+    if (inbox->is_closing || inbox->is_over) {
         posted = POST_CLOSING;
     } else if (inbox->tally.n_in_system >= inbox->request.capacity) {
         posted = POST_FULL;
@@ -767,12 +769,18 @@ struct tally *inbox_tally(struct inbox *inbox) {
     return &inbox->tally;
 }
 
-bool inbox_is_closing(const struct inbox *inbox) {
-    return inbox->is_closing || inbox->is_over;
+bool inbox_is_closing(struct inbox *inbox) {
+    pthread_mutex_lock(&inbox->lock);
+    const bool is_closing_now = inbox->is_closing || inbox->is_over;
+    pthread_mutex_unlock(&inbox->lock);
+    return is_closing_now;
 }
 
-uint64_t inbox_n_left(const struct inbox *inbox) {
-    return inbox->n_left;
+uint64_t inbox_n_left(struct inbox *inbox) {
+    pthread_mutex_lock(&inbox->lock);
+    const uint64_t n = inbox->n_left;
+    pthread_mutex_unlock(&inbox->lock);
+    return n;
 }
 
 /* ---- opening and ending ---- */

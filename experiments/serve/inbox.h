@@ -77,8 +77,8 @@ void inbox_left(struct inbox *inbox, uint64_t connection);
 void inbox_lock(struct inbox *inbox);
 void inbox_unlock(struct inbox *inbox);
 struct tally *inbox_tally(struct inbox *inbox);
-bool inbox_is_closing(const struct inbox *inbox);
-uint64_t inbox_n_left(const struct inbox *inbox); /* calls that were given up */
+bool inbox_is_closing(struct inbox *inbox);
+uint64_t inbox_n_left(struct inbox *inbox); /* calls that were given up */
 
 void call_free(struct call *call);
 

@@ -162,6 +162,16 @@ static int open_recorder(struct serving *s, struct err *err) {
     return status;
 }
 
+/* Signals are the main thread's. */
+static const char *open_library(struct serving *s, const struct http_hooks *hooks) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const char *failed = s->http->open(s->listening, &s->request->limits, hooks, &s->server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
 static int open_server(struct serving *s, struct err *err) {
     const struct http_hooks hooks = api_hooks(&s->api);
     char shown[LISTEN_CHARS];
@@ -176,7 +186,7 @@ static int open_server(struct serving *s, struct err *err) {
                          "the program have %" PRIu64 ": --connections, or `ulimit -n`",
                          s->request->limits.connections, n_files);
     }
-    const char *failed = s->http->open(s->listening, &s->request->limits, &hooks, &s->server);
+    const char *failed = open_library(s, &hooks);
     if (failed != NULL) {
         return err_world(err, "serve: %s", failed);
     }
