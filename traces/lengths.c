@@ -357,8 +357,7 @@ uint32_t length_draw(struct length *length) {
 
 uint32_t length_answer_at(const struct length *length, uint32_t output_tokens, double u) {
     const double drawn = length->model->draw(length->state, u);
-    const double tokens =
-        length->model->of_row ? ceil(drawn * output_tokens) : floor(drawn + 0.5);
+    const double tokens = length->model->of_row ? ceil(drawn * output_tokens) : floor(drawn + 0.5);
     return (uint32_t)fmin(fmax(tokens, 1), output_tokens);
 }
 

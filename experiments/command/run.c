@@ -303,7 +303,8 @@ const struct command command_run = {
         "pass of every request ran and committed. Any run can write one, and a simulated run can\n"
         "take its decisions from one, under any scheduler and on any GPU: requests are matched\n"
         "by their place in the workload, which must be the same. A run that completes none of its\n"
-        "requests, because all are rejected, is printed and recorded and ends with status 1.",
+        "requests, because all are rejected, is printed and recorded and ends with status 1. With\n"
+        "--workload RECORDED.db the requests of the one run in it come as they came then.",
     .options = options_of_run,
     .run = run,
 };

@@ -26,6 +26,7 @@ reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, a
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
 	$(Q)$(BUILD)/manual features >docs/reference/features.md
 	$(Q)$(BUILD)/manual fields >docs/reference/fields.md
+	$(Q)$(BUILD)/manual endpoints >docs/reference/endpoints.md
 	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py
 	$(Q)python3 experiments/python/stubs.py >$(BUILD)/__init__.pyi && mv $(BUILD)/__init__.pyi experiments/python/unmask/__init__.pyi
 

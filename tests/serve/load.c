@@ -1,6 +1,7 @@
-/* load PORT MODEL RATE SECONDS STREAMS TOKENS: a client that asks a server on this machine for streams at that rate, in Poisson
- * arrivals, with up to STREAMS of them at once over connections that stay open, and prints what it saw as JSON: requests,
- * events, errors, and the percentiles of the time to the first event and to the end. One thread, one epoll. */
+/* load PORT MODEL RATE SECONDS STREAMS TOKENS: a client that asks a server on this machine for
+ * streams at that rate, in Poisson arrivals, with up to STREAMS of them at once over connections
+ * that stay open, and prints what it saw as JSON: requests, events, errors, and the percentiles of
+ * the time to the first event and to the end. One thread, one epoll. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -141,10 +142,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "load: STREAMS is from 1 to %d, RATE above 0\n", MOST_STREAMS);
         return 2;
     }
-    const int length = snprintf(body, sizeof body,
-                                "{\"model\":\"%.100s\",\"prompt\":[1,2,3,4,5,6,7,8],\"max_tokens\":%d,"
-                                "\"stream\":true}",
-                                argv[2], atoi(argv[6]));
+    const int length =
+        snprintf(body, sizeof body,
+                 "{\"model\":\"%.100s\",\"prompt\":[1,2,3,4,5,6,7,8],\"max_tokens\":%d,"
+                 "\"stream\":true}",
+                 argv[2], atoi(argv[6]));
     request_size = (size_t)snprintf(request, sizeof request,
                                     "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
                                     "application/json\r\nContent-Length: %d\r\n\r\n%s",
@@ -189,12 +191,13 @@ int main(int argc, char **argv) {
     }
     const double took_s = (double)(monotonic_ns() - begin_ns) * 1e-9;
     const uint64_t n = n_done < room ? n_done : room;
-    printf("{\"requests\": %llu, \"done\": %llu, \"errors\": %llu, \"late\": %llu, \"events\": %llu, "
-           "\"seconds\": %.3f, \"first_p50_s\": %.6f, \"first_p99_s\": %.6f, \"whole_p50_s\": %.6f, "
-           "\"whole_p99_s\": %.6f}\n",
-           (unsigned long long)n_asked, (unsigned long long)n_done, (unsigned long long)n_errors,
-           (unsigned long long)n_late, (unsigned long long)n_events, took_s,
-           percentile(firsts, n, 0.5), percentile(firsts, n, 0.99), percentile(wholes, n, 0.5),
-           percentile(wholes, n, 0.99));
+    printf(
+        "{\"requests\": %llu, \"done\": %llu, \"errors\": %llu, \"late\": %llu, \"events\": %llu, "
+        "\"seconds\": %.3f, \"first_p50_s\": %.6f, \"first_p99_s\": %.6f, \"whole_p50_s\": %.6f, "
+        "\"whole_p99_s\": %.6f}\n",
+        (unsigned long long)n_asked, (unsigned long long)n_done, (unsigned long long)n_errors,
+        (unsigned long long)n_late, (unsigned long long)n_events, took_s,
+        percentile(firsts, n, 0.5), percentile(firsts, n, 0.99), percentile(wholes, n, 0.5),
+        percentile(wholes, n, 0.99));
     return n_errors > 0 || n_done != n_asked;
 }
