@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "analysis/identity.h"
@@ -628,6 +629,23 @@ void compose_close(struct composition *c) {
     free(c);
 }
 
+/* Where requests come from, and what the configuration says of it. */
+static int open_requests(const struct run_request *request, struct composition *c, FILE *text,
+                         struct err *err) {
+    int status = 0;
+    compose_write_system(c->system, text);
+    fprintf(text, "\n[workload]\n");
+    if (request->is_served) { /* no two runs of clients are one */
+        fprintf(text, "served_at = %" PRId64 "\n", (int64_t)time(NULL));
+    } else if (c->traffic != NULL) {
+        fprintf(text, "requests_digest = %" PRIu64 "\n", compose_traffic_digest(c->traffic));
+    } else {
+        status = open_workload(request, c, text, &c->workload, err);
+    }
+    compose_write_memory(c->system, text);
+    return status;
+}
+
 static int open_once(const struct run_request *request, double *fits, struct composition **out,
                      struct err *err) {
     struct composition *c = mem_zeroed(1, sizeof *c);
@@ -650,14 +668,7 @@ static int open_once(const struct run_request *request, double *fits, struct com
     status = status != 0 ? status : compose_open_system(request, c, err);
     c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     status = status != 0 ? status : compose_check_decode(c, err);
-    if (status == 0) {
-        compose_write_system(c->system, text);
-        fprintf(text, "\n[workload]\n");
-        if (!request->is_served && c->traffic == NULL) {
-            status = open_workload(request, c, text, &c->workload, err);
-        }
-        compose_write_memory(c->system, text);
-    }
+    status = status != 0 ? status : open_requests(request, c, text, err);
     status = status != 0 ? status : read_questions(c, err);
     mem_stream_close(text);
     status = status != 0 ? status : compose_open_engine(c, &request->backend, fits, err);

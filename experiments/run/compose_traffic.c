@@ -7,6 +7,7 @@
 #include "analysis/store/schema.h"
 #include "experiments/run/compose_impl.h"
 #include "sim/base/names.h"
+#include "sim/base/rng.h"
 
 /* Where SQLite keeps who a file belongs to. */
 enum { HEAD_BYTES = 100, ID_AT = 68 };
@@ -63,6 +64,19 @@ static int check_shares(const struct recorded *traffic, const char *path, struct
         }
     }
     return traffic->n_arrivals > 0 ? 0 : err_world(err, "%s: its run has no requests", path);
+}
+
+uint64_t compose_traffic_digest(const struct recorded *traffic) {
+    uint64_t digest = traffic->n_arrivals;
+    for (size_t i = 0; i < traffic->n_arrivals; i++) {
+        const struct arrival *a = &traffic->arrivals[i];
+        digest = rng_key(digest, (uint64_t)a->arrival_ns, a->id);
+        digest =
+            rng_key(digest, (uint64_t)a->prompt_tokens << 32 | a->output_tokens, a->answer_tokens);
+        digest = rng_key(digest, (uint64_t)a->cancel_ns, a->follows);
+        digest = rng_key(digest, (uint64_t)a->due_ns, (uint64_t)a->tenant << 32 | a->priority);
+    }
+    return digest;
 }
 
 int compose_open_traffic(const struct run_request *request, struct composition *c,

@@ -67,7 +67,7 @@ static void put(struct inbox *inbox, struct call *call) {
     inbox->n_taken++;
 }
 
-/* Those behind it move up. */
+/* Those after it move up. */
 static void take_away(struct inbox *inbox, const struct call *call) {
     const uint32_t mask = inbox->n_places - 1;
     uint32_t at = place_of(inbox, call->arrival.id);

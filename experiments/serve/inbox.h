@@ -6,7 +6,7 @@
  *
  * Clocks of a simulation:
  *   real      `speed` seconds of the run pass in one of the machine; a request arrives when it is
- *             there, and a step under way goes on beside it
+ *             there, and a step under way goes on
  *   fast      time passes as steps take it, as fast as they are computed; it stands while nothing
  *             is asked
  *   virtual   the same, but it stands until every client (a connection) has a request here or is

@@ -299,7 +299,7 @@ int serve_run(const struct serve_request *request, struct composition **out, str
     }
     if (is_open && status == 0) {
         const uint64_t n_left = inbox_n_left(s.inbox);
-        fprintf(stderr, "unmask: %" PRIu64 " requests served, %" PRIu64 " left behind\n",
+        fprintf(stderr, "unmask: %" PRIu64 " requests served, %" PRIu64 " given up\n",
                 s.run->summary.completed, n_left);
         *out = s.run;
     } else {

@@ -218,6 +218,18 @@ static struct swap take_swap(struct replica *replica) {
     return replica->flight_swap;
 }
 
+/* When repeated steps end: for an arrival that is known, a cancellation, or the scheduler. */
+static int64_t stop_of(const struct loop *loop, const struct replica *replica, bool has_others) {
+    int64_t stop_ns = replica->stop_ns;
+    if (has_others || replica->unrolled) {
+        return stop_ns;
+    }
+    if (replica->ends_at_arrivals && loop->has_pending && loop->pending.arrival_ns < stop_ns) {
+        stop_ns = loop->pending.arrival_ns;
+    }
+    return loop->life.next_cancel_ns < stop_ns ? loop->life.next_cancel_ns : stop_ns;
+}
+
 /* Submit the replica's listed members, or all of its running requests, as they stand. */
 static int submit_members(struct loop *loop, struct replica *replica, uint32_t index,
                           const struct batch *batch, bool follows, struct err *err) {
@@ -241,15 +253,8 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     uint32_t unrolled = unroll_steps(&loop->life, replica);
     replica->unrolled = unrolled > 1;
     steps = settings->unroll_maximum > 1 ? unrolled : steps;
-    int64_t stop_ns = INT64_MAX;
     replica->ends_at_arrivals = batch->hold == HOLD_CHANGE;
-    if (batch->hold == HOLD_CHANGE && !replica->unrolled && !has_others) {
-        stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
-    }
-    stop_ns = replica->stop_ns < stop_ns ? replica->stop_ns : stop_ns;
-    if (!has_others && !replica->unrolled && loop->life.next_cancel_ns < stop_ns) {
-        stop_ns = loop->life.next_cancel_ns;
-    }
+    const int64_t stop_ns = stop_of(loop, replica, has_others);
     if (loop->life.reads_load) {
         load_members(&loop->life, replica);
     }

@@ -275,7 +275,7 @@ def a_full_server_says_429_and_a_body_over_the_limit_413():
         big = s.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 60000 + b"\r\n\r\n")
         assert b" 431 " in big.recv(100)
         said = s.end()
-        assert "0 requests served, 2 left behind" in said, said
+        assert "0 requests served, 2 given up" in said, said
         assert all(b" 503 " in c.recv(100) for c in held)
 
 
@@ -359,7 +359,7 @@ def a_server_that_is_asked_to_end_lets_requests_end_and_takes_no_more():
         assert sum(len(text.split()) for text in texts(waiting[1].result())) == 64
         idle.close()
         s.out, s.said = s.process.communicate(timeout=10 * SLOW)
-        assert s.process.returncode == 0 and "2 requests served, 0 left behind" in s.said, s.said
+        assert s.process.returncode == 0 and "2 requests served, 0 given up" in s.said, s.said
         assert "completed    2" in s.out or "2 of 2" in s.out or "completed" in s.out, s.out
 
 
