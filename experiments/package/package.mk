@@ -93,7 +93,7 @@ $(SHIMS): experiments/python/unmask/shim.c
 -include $(SHIMS:.so=.d)
 
 # The wheel has the portable program, which needs nothing but libc, beside a module in Python. Objects are the compiler's as
-# always; PyPI's ziglang links them against the symbols that glibc had at version GLIBC, so that older systems load them.
+# always, and the library of `unmask serve`, which needs one of the system, is left out; PyPI's ziglang links them against the symbols that glibc had at version GLIBC, so that older systems load them.
 GLIBC ?= 2.28
 WHEEL := $(BUILD)/wheel
 ifeq ($(GLIBC),host)
@@ -123,7 +123,7 @@ $(BUILD)/glibc-%/libunmask_blas.so: $(BUILD)/zig/ready
 wheel: $(BUILD)/manual $(SHIMS) ## build a wheel for Python in build/wheel, for glibc 2.28 and newer (GLIBC=host: this machine's)
 	@$(MAKE) --no-print-directory $(WHEEL_PROGRAM)
 	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/staged/unmask/lib
-	@$(MAKE) --no-print-directory install PROGRAM=$(WHEEL_PROGRAM) PREFIX=/unmask DESTDIR=$(WHEEL)/staged
+	@$(MAKE) --no-print-directory install PROGRAM=$(WHEEL_PROGRAM) HTTP_LINK= PREFIX=/unmask DESTDIR=$(WHEEL)/staged
 	$(Q)cd $(WHEEL)/staged/unmask/share && rm -rf man zsh fish bash-completion doc/unmask/docs
 	$(Q)cp experiments/python/unmask/*.py experiments/python/unmask/*.pyi experiments/python/unmask/py.typed $(WHEEL)/staged/unmask
 	$(Q)cp $(SHIMS) $(WHEEL)/staged/unmask/lib
