@@ -13,7 +13,7 @@ import urllib.request
 
 BUILD = sys.argv[1]
 RATE, SECONDS, RUNS = (float(word) for word in (sys.argv[2:] + ["500", "60", "3"][len(sys.argv) - 2:])[:3])
-STREAMS, TOKENS = 1000, int(os.environ.get("TOKENS", "160"))
+STREAMS, TOKENS = 1000, 160
 
 
 def quantile(text, name, share):
@@ -25,8 +25,8 @@ def quantile(text, name, share):
 
 def run():
     words = ["taskset", "-c", "0"] if os.cpu_count() > 1 else []
-    server = subprocess.Popen(words + [f"{BUILD}/unmask", "serve", "--listen", "127.0.0.1:0", "--system", "sdar", "--gpu", "h100", "--replicas", os.environ.get("REPLICAS", "16"),
-                                       "--speed", os.environ.get("SPEED", "0.8"), "--connections", "1200", "--queue", "2000", "--set", "max_in_system=4000"],
+    server = subprocess.Popen(words + [f"{BUILD}/unmask", "serve", "--listen", "127.0.0.1:0", "--system", "sdar", "--gpu", "h100", "--replicas", "16",
+                                       "--speed", "0.8", "--connections", "1200", "--queue", "2000", "--set", "max_in_system=4000"],
                               stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     first = server.stderr.readline()
     at, model = first.rsplit("http://", 1)[1].strip(), first.split("as '")[1].split("'")[0]
