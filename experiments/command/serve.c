@@ -38,7 +38,7 @@ static const struct option own_options[] = {
     {"queue", "N", "requests at once, then 429 (default: the system's max_in_system)", false},
     {"api-key-file", "FILE", "ask for the key in its first line; no one else may read the file",
      false},
-    {"max-body", "BYTES", "of a request; larger ones get 413 (default: 4194304)", false},
+    {"max-body", "BYTES", "of a request; larger ones get 413 (default: 1048576)", false},
     {"max-header", "BYTES", "of a request's header; larger ones get 431 (default: 32768)", false},
     {"connections", "N", "at once (default: 1024)", false},
     {"request-timeout", "TIME",
@@ -87,7 +87,7 @@ static int read_clock(const struct options *options, struct serve_request *out, 
 }
 
 static int read_limits(const struct options *options, struct serve_request *out, struct err *err) {
-    uint64_t body = 4194304, header = 32768, connections = 1024, queue = 0, tokens = 256;
+    uint64_t body = 1048576, header = 32768, connections = 1024, queue = 0, tokens = 256;
     out->limits.request_ns = out->drain_ns = INT64_C(30000000000);
     int status = options_whole(options, "max-body", 256, INT32_MAX, &body, err);
     status =

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "analysis/store/schema.h"
 #include "experiments/run/compose_impl.h"
@@ -12,9 +13,12 @@
 /* Where SQLite keeps who a file belongs to. */
 enum { HEAD_BYTES = 100, ID_AT = 68 };
 
+/* A pipe, of which a byte read is gone, is none. */
 static bool is_database(const char *path) {
+    struct stat facts;
     unsigned char head[HEAD_BYTES] = {0};
-    FILE *file = fopen(path, "rb");
+    const bool is_file = stat(path, &facts) == 0 && S_ISREG(facts.st_mode);
+    FILE *file = is_file ? fopen(path, "rb") : NULL;
     const size_t n = file != NULL ? fread(head, 1, sizeof head, file) : 0;
     if (file != NULL) {
         fclose(file);

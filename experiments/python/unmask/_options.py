@@ -316,7 +316,7 @@ _G45 = (
     ("clients", "N", "of the virtual clock: it starts once N connections have sent a request (default: 1)"),
     ("queue", "N", "requests at once, then 429 (default: the system's max_in_system)"),
     ("api-key-file", "FILE", "ask for the key in its first line; no one else may read the file"),
-    ("max-body", "BYTES", "of a request; larger ones get 413 (default: 4194304)"),
+    ("max-body", "BYTES", "of a request; larger ones get 413 (default: 1048576)"),
     ("max-header", "BYTES", "of a request's header; larger ones get 431 (default: 32768)"),
     ("connections", "N", "at once (default: 1024)"),
     ("request-timeout", "TIME", "in which a request has to be there whole, or a part of a reply be taken (default: 30s)"),
