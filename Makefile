@@ -391,12 +391,15 @@ slurm-test: ## try docs/cluster.md's steps under a Slurm of one node, which it i
 	@sh .ci/packages $(MPI_PACKAGES) slurm-wlm munge
 	@$(MAKE) --no-print-directory all
 	@tests/slurm.sh $(BUILD)
-threads: ## run sweeps, figures and ranks under the thread sanitizer
+# The others take half a minute more (THREADS_SERVED=).
+THREADS_SERVED ?= who_leaves_frees_what_was_held_and_others_go_on nothing_is_lost_or_doubled_under_random_disconnects \
+    a_server_that_is_asked_to_end_lets_requests_end_and_takes_no_more
+threads: ## run sweeps, figures, ranks and the server under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
 	$(Q)[ -z '$(HTTP_LINK)' ] || $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/libunmask_http.so
 	@SERVE_TEST_SLOW=10 TSAN_OPTIONS=halt_on_error=1:exitcode=66 UNMASK_DATA=$(CURDIR) OPENBLAS_NUM_THREADS=1 \
-	    python3 tests/serve/serve_test.py $(BUILD)/tsan
+	    python3 tests/serve/serve_test.py $(BUILD)/tsan $(THREADS_SERVED)
 
 MIRROR ?=
 distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a table (root, an hour; DEBIANS: which, MIRROR: from where)
