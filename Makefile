@@ -30,7 +30,7 @@ PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansso
 
 # OpenBLAS is loaded by who multiplies (kernels/ref/cpu_blas.h).
 PACKAGES := gcc make pkg-config $(shell awk -F'|' '/^(program|tests)[|]/ { print $$8 }' .ci/libraries.txt) \
-            libopenblas-dev libltdl-dev gnuplot-nox
+            libopenblas-dev libltdl-dev libmicrohttpd-dev gnuplot-nox
 LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 # LOCAL=1: without root on Debian and Ubuntu, packages lie in the build folder (.ci/local).
@@ -56,7 +56,7 @@ endif
 
 LIB_DIRS := $(patsubst %/,%,$(foreach top,sim engine kernels traces analysis experiments,$(wildcard $(top)/ $(top)/*/ $(top)/*/*/)))
 MAINS    := experiments/command/main.c experiments/package/manual.c experiments/package/older.c experiments/gpu/refit.c
-LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
+LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c experiments/serve/http_mhd.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 # A third of the time of a build was theirs.
@@ -71,7 +71,7 @@ PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test freeze slurm-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench distributions oldest mac-check toolchains house-test freeze slurm-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -79,7 +79,11 @@ C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null 
 MPICC    ?= $(shell command -v mpicc)
 MPI_LINK := $(if $(MPICC),$(BUILD)/libunmask_mpi.so)
 
-all: $(BUILD)/unmask $(MPI_LINK) ## build the program
+# Where libmicrohttpd's header is found, the library by which `unmask serve` talks HTTP; the program does without.
+HTTP_LINK := $(shell echo '\#include <microhttpd.h>' | C_INCLUDE_PATH='$(C_INCLUDE_PATH)' $(CC) $(CPPFLAGS) $(CFLAGS) -E -xc - \
+                 >/dev/null 2>&1 && echo $(BUILD)/libunmask_http.so)
+
+all: $(BUILD)/unmask $(MPI_LINK) $(HTTP_LINK) ## build the program
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -176,6 +180,12 @@ $(BUILD)/libunmask_mpi.so: experiments/run/ranks/link_mpi.c experiments/run/rank
 	@mkdir -p $(@D)
 	$(say) MPI $@
 	$(Q)$(MPICC) -I. $(CSTD) $(WARN) $(WERROR) -O2 -shared -fPIC -o $@ $<
+
+$(BUILD)/libunmask_http.so: experiments/serve/http_mhd.c experiments/serve/http.h sim/base/monotonic.h
+	@mkdir -p $(@D)
+	$(say) HTTP $@
+	$(Q)$(CC) -I. -D_GNU_SOURCE $(CPPFLAGS) $(CFLAGS) $(CSTD) $(WARN) $(WERROR) $(SAN) -O2 -g -shared -fPIC -o $@ $< $(LDFLAGS) $(LOCAL_RPATH) \
+	    -lmicrohttpd -lpthread
 
 # One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson,
 # inih and Nettle are linked statically.
@@ -344,6 +354,15 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
+$(BUILD)/tests/serve/load: tests/serve/load.c
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(OUR_CPPFLAGS) $(CSTD) $(WARN) $(WERROR) -O2 -o $@ $< -lm
+SERVE_BENCH ?= 500 60 3
+serve-bench: all $(BUILD)/tests/serve/load ## measure what the endpoint adds to a request (SERVE_BENCH: requests a second, seconds, runs)
+	@python3 tests/serve/bench.py $(BUILD) $(SERVE_BENCH)
+serve-test: all ## start servers on free ports and ask them as clients do, good ones and bad ones
+	@python3 tests/serve/serve_test.py $(BUILD)
 REF   ?=
 EVERY ?= 40
 FROM  ?= 1
@@ -372,9 +391,15 @@ slurm-test: ## try docs/cluster.md's steps under a Slurm of one node, which it i
 	@sh .ci/packages $(MPI_PACKAGES) slurm-wlm munge
 	@$(MAKE) --no-print-directory all
 	@tests/slurm.sh $(BUILD)
-threads: ## run sweeps, figures and ranks under the thread sanitizer
+# The others take half a minute more (THREADS_SERVED=).
+THREADS_SERVED ?= who_leaves_frees_what_was_held_and_others_go_on nothing_is_lost_or_doubled_under_random_disconnects \
+    a_server_that_is_asked_to_end_lets_requests_end_and_takes_no_more
+threads: ## run sweeps, figures, ranks and the server under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
+	$(Q)[ -z '$(HTTP_LINK)' ] || $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/libunmask_http.so
+	@SERVE_TEST_SLOW=10 TSAN_OPTIONS=halt_on_error=1:exitcode=66 UNMASK_DATA=$(CURDIR) OPENBLAS_NUM_THREADS=1 \
+	    python3 tests/serve/serve_test.py $(BUILD)/tsan $(THREADS_SERVED)
 
 MIRROR ?=
 distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a table (root, an hour; DEBIANS: which, MIRROR: from where)

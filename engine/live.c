@@ -58,7 +58,7 @@ struct live {
 
 /* ---- the clock ---- */
 
-static int64_t now_ns(struct live *live) {
+int64_t live_now_ns(struct live *live) {
     struct live_clock *clock = live->clock;
     if (!clock->has_started) {
         *clock = (struct live_clock){.has_started = true, .zero_ns = monotonic_ns()};
@@ -74,11 +74,11 @@ static bool is_stopped(const struct live *live) {
  * between the look at the flag and the sleep would not end it. */
 static int64_t sleep_until(struct live *live, int64_t until_ns) {
     enum { NAP_NS = 20000000 };
-    int64_t now = now_ns(live);
+    int64_t now = live_now_ns(live);
     while (now < until_ns && !is_stopped(live)) {
         int64_t nap_ns = until_ns - now < NAP_NS ? until_ns - now : NAP_NS;
         system_nap(nap_ns);
-        now = now_ns(live);
+        now = live_now_ns(live);
     }
     return now < until_ns ? now : until_ns;
 }
@@ -114,7 +114,7 @@ static int plan_step(struct live *live, const struct planned_step *planned, cons
 /* ---- the executor ---- */
 
 static void note_swap(struct live *live, int64_t bytes) {
-    live->swap_ns = bytes > 0 && live->swap_ns < 0 ? now_ns(live) : live->swap_ns;
+    live->swap_ns = bytes > 0 && live->swap_ns < 0 ? live_now_ns(live) : live->swap_ns;
 }
 
 static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct request *request,
@@ -182,7 +182,7 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 int live_plan(struct live *live, const struct submission *submission, struct err *err) {
     ASSERT(!live->flight.busy && submission->repeat >= 1);
     int status = sessions_settle(&live->sessions, err);
-    live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
+    live->flight = (struct flight){.submission = *submission, .start_ns = live_now_ns(live)};
     live->flight.stall_ns = live->swap_ns < 0 ? 0 : live->flight.start_ns - live->swap_ns;
     live->swap_ns = -1;
     status = status != 0 ? status : plan_step(live, &live->flight.submission.step, NULL, err);
@@ -269,7 +269,7 @@ int live_look(struct live *live, bool *is_over, struct err *err) {
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
     note_step(live, submission->step.shape, at_once ? submission->repeat : 1, device_ns);
-    flight->end_ns = now_ns(live);
+    flight->end_ns = live_now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
     flight->busy = status == 0;
@@ -303,7 +303,7 @@ static int wait_busy(struct live *live, int64_t until_ns, struct completion *out
             live_complete(live, out);
             return 0;
         }
-        if (flight->is_over || now_ns(live) >= until_ns) {
+        if (flight->is_over || live_now_ns(live) >= until_ns) {
             *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
             return 0;
         }
@@ -319,7 +319,7 @@ int live_trouble(const struct live *live, struct err *err) {
 
 /* Nothing is under way. */
 static void wait_idle(struct live *live, int64_t until_ns, struct completion *out) {
-    int64_t now = now_ns(live);
+    int64_t now = live_now_ns(live);
     *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
     if (until_ns == INT64_MAX) {
         *out = (struct completion){.kind = COMPLETION_IDLE, .time_ns = now};
@@ -443,10 +443,6 @@ int64_t live_pool_bytes(const struct live *live) {
 }
 
 /* ---- opening ---- */
-
-int64_t live_now_ns(struct live *live) {
-    return now_ns(live);
-}
 
 void live_join(struct live *live, struct live *of, pthread_mutex_t *policies) {
     live->clock = of->clock;

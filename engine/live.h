@@ -24,6 +24,9 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
 void live_close(struct live *live); /* NULL is fine */
 struct executor live_interface(struct live *live);
 
+/* Its clock, which starts with the first call. */
+int64_t live_now_ns(struct live *live);
+
 /* forward_warm: before anything is admitted. */
 int live_warm(struct live *live, struct err *err);
 
@@ -35,7 +38,6 @@ void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
 /* Takes the clock of another, and locks `policies` while it asks a policy in the middle of
  * live_run. Before the first submission. */
 void live_join(struct live *live, struct live *of, pthread_mutex_t *policies);
-int64_t live_now_ns(struct live *live);
 
 /* What submit and wait of its interface do: the host's plan of a batch; its first step, or those
  * that are submitted at once, or its next step, until the device is done; the host's look at what

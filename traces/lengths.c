@@ -355,6 +355,12 @@ uint32_t length_draw(struct length *length) {
     return (uint32_t)fmin(fmax(tokens, 1), UINT32_MAX);
 }
 
+uint32_t length_answer_at(const struct length *length, uint32_t output_tokens, double u) {
+    const double drawn = length->model->draw(length->state, u);
+    const double tokens = length->model->of_row ? ceil(drawn * output_tokens) : floor(drawn + 0.5);
+    return (uint32_t)fmin(fmax(tokens, 1), output_tokens);
+}
+
 /* A draw of an answer: at most `output_tokens`. `logged_tokens`: the row's own length before its
  * output was drawn, 0 where there was none. */
 static uint32_t length_draw_answer(struct length *length, uint32_t output_tokens,

@@ -53,6 +53,9 @@ const char *length_name(const struct length *length);
 int length_start(struct length *length, uint64_t seed, struct err *err);
 void length_restart(struct length *length); /* to the first draw */
 uint32_t length_draw(struct length *length);
+/* An answer's length at u, uniform in (0, 1), at most output_tokens. Not of one that takes answers
+ * from the trace. */
+uint32_t length_answer_at(const struct length *length, uint32_t output_tokens, double u);
 /* True for the model that draws nothing. */
 bool length_is_fixed(const struct length *length);
 /* True for those whose lengths another seed changes. */

@@ -27,13 +27,21 @@ void store_stop_on(const volatile sig_atomic_t *stop) {
     stop_flag = stop;
 }
 
+int store_name_cancelled(struct store *store, struct err *err) {
+    char sql[96];
+    snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO names VALUES('reason', %d, '%s')",
+             REJECT_CANCELLED, reject_reason_names[REJECT_CANCELLED]);
+    return store_run_sql(store, sql, "record into", err);
+}
+
+/* What older databases and those without clients lack, store_name_cancelled adds. */
 static int create_names(struct store *store, struct err *err) {
     static const struct {
         const char *kind;
         const char *const *names;
         int n;
     } tables[] = {{"state", request_state_names, REQUEST_STATE_COUNT},
-                  {"reason", reject_reason_names, REJECT_REASON_COUNT},
+                  {"reason", reject_reason_names, REJECT_CANCELLED},
                   {"event", event_kind_names, EVENT_KIND_COUNT},
                   {"symbol", symbol_names, SYM_COUNT}};
     sqlite3_stmt *stmt = NULL;

@@ -98,6 +98,15 @@ static int copy_open(struct store *from, int64_t old, struct store *to, int64_t 
         failed =
             copy_table(from, old, to, run, tables[i].name, tables[i].columns, tables[i].order, err);
     }
+    int64_t n_named = 0;
+    if (failed == 0) {
+        failed =
+            store_ask(from, "SELECT count(*) FROM names WHERE kind='reason' AND name='cancelled'",
+                      &n_named, err);
+    }
+    if (failed == 0 && n_named > 0) {
+        failed = store_name_cancelled(to, err);
+    }
     return failed;
 }
 

@@ -84,6 +84,7 @@ char *store_name(const char *path, bool will_write);
 bool store_is_measured(const char *backend);
 
 /* Run statements without results. */
+int store_name_cancelled(struct store *store, struct err *err); /* the reason, among `names` */
 int store_run_sql(struct store *store, const char *sql, const char *doing, struct err *err);
 
 /* The checksum of a run's row in `runs`, and of its rows in the other tables. */

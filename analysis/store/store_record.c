@@ -109,6 +109,9 @@ static int drop_arrival(struct store *store, uint64_t id, struct err *err) {
 static int record_request(void *state, const struct request_record *r, struct err *err) {
     struct store *store = state;
     int failed = store->open.n_under_way > 0 ? drop_arrival(store, r->id, err) : 0;
+    if (failed == 0 && r->reason == REJECT_CANCELLED) {
+        failed = store_name_cancelled(store, err);
+    }
     return failed != 0 ? failed : put_request(store, store->open.n_requests++, r, err);
 }
 

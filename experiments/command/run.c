@@ -172,7 +172,7 @@ static int run_kept(const struct options *options, struct composition *compositi
     struct progress *progress = &keeping.progress;
     int status = open_keeping(options, composition, &keeping, err);
     if (status == 0) {
-        progress_start(progress, "requests", workload_requests(composition->workload));
+        progress_start(progress, "requests", compose_requests(composition));
         if (compose_is_live(composition)) {
             keeping.sinks[keeping.n_sinks++] =
                 (struct sink){.state = &keeping, .request = count_request};
@@ -252,8 +252,12 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0) {
         status = read_decode(options, &asked.request, err);
     }
+    asked.request.takes_record = true;
     if (status == 0) {
         status = compose_open(&asked.request, &composition, err);
+    }
+    if (status == 0 && options_has(options, "bound") && composition->traffic != NULL) {
+        status = err_usage(err, "--bound is of workloads, and not of a run on record");
     }
     if (status == 0 && options_has(options, "bound")) {
         status = limit_take(&asked.request, interrupt_catch(), composition, err);
@@ -299,7 +303,8 @@ const struct command command_run = {
         "pass of every request ran and committed. Any run can write one, and a simulated run can\n"
         "take its decisions from one, under any scheduler and on any GPU: requests are matched\n"
         "by their place in the workload, which must be the same. A run that completes none of its\n"
-        "requests, because all are rejected, is printed and recorded and ends with status 1.",
+        "requests, because all are rejected, is printed and recorded and ends with status 1. With\n"
+        "--workload RECORDED.db the requests of the one run in it come as they came then.",
     .options = options_of_run,
     .run = run,
 };

@@ -14,7 +14,7 @@ Maintainer: unmask maintainers <root@localhost>
 Installed-Size: $(du -ks "$folder/root/usr" | cut -f1)
 Depends: $depends, libopenblas0
 Recommends: gnuplot-nox | gnuplot
-Suggests: gcc
+Suggests: gcc, libmicrohttpd12
 Section: science
 Priority: optional
 Description: simulator for serving diffusion language models

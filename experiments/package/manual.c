@@ -38,9 +38,11 @@ static const struct {
     const char *name;
     void (*print)(FILE *out);
 } parts[] = {
-    {"commands", manual_commands}, {"keys", manual_keys}, {"features", manual_features},
-    {"fields", manual_fields},     {"pages", list_pages}, {"bash", manual_bash},
-    {"zsh", manual_zsh},           {"fish", manual_fish}, {"python", manual_python},
+    {"commands", manual_commands},   {"keys", manual_keys},
+    {"features", manual_features},   {"fields", manual_fields},
+    {"endpoints", manual_endpoints}, {"pages", list_pages},
+    {"bash", manual_bash},           {"zsh", manual_zsh},
+    {"fish", manual_fish},           {"python", manual_python},
 };
 
 int main(int argc, char **argv) {
@@ -55,9 +57,8 @@ int main(int argc, char **argv) {
         }
     }
     if (status != 0) {
-        fprintf(
-            stderr,
-            "usage: manual commands|keys|features|fields|pages|page NAME|bash|zsh|fish|python\n");
+        fprintf(stderr, "usage: manual commands|keys|features|fields|endpoints|pages|page "
+                        "NAME|bash|zsh|fish|python\n");
     }
     return fflush(stdout) != 0 ? ERR_WORLD : status;
 }

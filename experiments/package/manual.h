@@ -12,6 +12,9 @@ void manual_commands(FILE *out);
 void manual_keys(FILE *out);
 /* docs/reference/features.md and fields.md. */
 void manual_features(FILE *out);
+
+/* docs/reference/endpoints.md, of `unmask serve`. */
+void manual_endpoints(FILE *out);
 void manual_fields(FILE *out);
 
 /* unmask(1) where `command` is NULL, else the command's own page in roff. */

@@ -3,6 +3,7 @@
 
 #include "engine/supported.h"
 #include "experiments/package/manual.h"
+#include "experiments/serve/api.h"
 #include "sim/base/build.h"
 #include "sim/base/input/datadir.h"
 #include "sim/model/gpu.h"
@@ -171,6 +172,25 @@ void manual_features(FILE *out) {
                 feature_runs(f, WHERE_CUDA | WHERE_RANKS) ? "yes" : "no", f->why,
                 f->instead != NULL ? f->instead : "");
     }
+}
+
+void manual_endpoints(FILE *out) {
+    fprintf(out, "# Endpoints\n\nMade by `make reference` from the tables by which `unmask serve` "
+                 "answers; [serve.md](../serve.md) says how it is used.\n\n");
+    api_list(out);
+    fprintf(
+        out,
+        "\nErrors are OpenAI's: `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`, of "
+        "status 400 (what cannot be honoured), 401, 404, 405, 413, 429 (with Retry-After) and "
+        "503. A reply has `usage` with `prompt_tokens_details.cached_tokens`; a stream is an "
+        "event for each committed block, one with `finish_reason`, with `include_usage` one "
+        "with `usage`, and `[DONE]`.\n\n## Fields of a request\n\nWhat is not listed is "
+        "refused. What has no model is taken at the values listed, and refused at others.\n\n");
+    ask_list(out);
+    fprintf(out,
+            "\n## Metrics\n\nEach has the label `model_name`. The serving clock is that of the "
+            "simulation, at whatever speed, or the device's.\n\n");
+    tally_list(out);
 }
 
 void manual_keys(FILE *out) {

@@ -26,6 +26,7 @@ reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, a
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
 	$(Q)$(BUILD)/manual features >docs/reference/features.md
 	$(Q)$(BUILD)/manual fields >docs/reference/fields.md
+	$(Q)$(BUILD)/manual endpoints >docs/reference/endpoints.md
 	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py
 	$(Q)python3 experiments/python/stubs.py >$(BUILD)/__init__.pyi && mv $(BUILD)/__init__.pyi experiments/python/unmask/__init__.pyi
 
@@ -61,6 +62,8 @@ install: $(PROGRAM) $(BUILD)/manual ## install under PREFIX (default: /usr/local
 	    install -D -s -m 644 $(dir $(PROGRAM))libunmask_blas.so $(INSTALLED)/lib/unmask/libunmask_blas.so; fi
 	$(Q)if [ -n "$(MPI_LINK)" ] && [ -e "$(MPI_LINK)" ]; then \
 	    install -D -s -m 644 $(MPI_LINK) $(INSTALLED)/lib/unmask/libunmask_mpi.so; fi
+	$(Q)if [ -n "$(HTTP_LINK)" ] && [ -e "$(HTTP_LINK)" ]; then \
+	    install -D -s -m 644 $(HTTP_LINK) $(INSTALLED)/lib/unmask/libunmask_http.so; fi
 
 DEB_ARCH := $(shell dpkg --print-architecture 2>/dev/null)
 deb: $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb ## build a Debian package
@@ -90,7 +93,7 @@ $(SHIMS): experiments/python/unmask/shim.c
 -include $(SHIMS:.so=.d)
 
 # The wheel has the portable program, which needs nothing but libc, beside a module in Python. Objects are the compiler's as
-# always; PyPI's ziglang links them against the symbols that glibc had at version GLIBC, so that older systems load them.
+# always, and the library of `unmask serve`, which needs one of the system, is left out; PyPI's ziglang links them against the symbols that glibc had at version GLIBC, so that older systems load them.
 GLIBC ?= 2.28
 WHEEL := $(BUILD)/wheel
 ifeq ($(GLIBC),host)
@@ -120,7 +123,7 @@ $(BUILD)/glibc-%/libunmask_blas.so: $(BUILD)/zig/ready
 wheel: $(BUILD)/manual $(SHIMS) ## build a wheel for Python in build/wheel, for glibc 2.28 and newer (GLIBC=host: this machine's)
 	@$(MAKE) --no-print-directory $(WHEEL_PROGRAM)
 	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/staged/unmask/lib
-	@$(MAKE) --no-print-directory install PROGRAM=$(WHEEL_PROGRAM) PREFIX=/unmask DESTDIR=$(WHEEL)/staged
+	@$(MAKE) --no-print-directory install PROGRAM=$(WHEEL_PROGRAM) HTTP_LINK= PREFIX=/unmask DESTDIR=$(WHEEL)/staged
 	$(Q)cd $(WHEEL)/staged/unmask/share && rm -rf man zsh fish bash-completion doc/unmask/docs
 	$(Q)cp experiments/python/unmask/*.py experiments/python/unmask/*.pyi experiments/python/unmask/py.typed $(WHEEL)/staged/unmask
 	$(Q)cp $(SHIMS) $(WHEEL)/staged/unmask/lib

@@ -363,6 +363,9 @@ static int read_clock(const struct options *options, struct backend_request *out
     if (clock == NULL) {
         return 0;
     }
+    if (out->kind == BACKEND_SIM) {
+        return err_usage(err, "--clock is for the back ends cpu and cuda");
+    }
     int found = name_find(clocks, clock);
     out->skips_idle = found == 1;
     return found >= 0 ? 0 : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
@@ -384,8 +387,8 @@ int asked_device(const struct options *options, int32_t *out, struct err *err) {
 }
 
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
-    static const char *const alone[] = {"weights", "library",   "eos",  "device",
-                                        "outputs", "reference", "clock"};
+    static const char *const alone[] = {"weights", "library", "eos",
+                                        "device",  "outputs", "reference"};
     const char *name = options_text(options, "backend");
     int kind = name != NULL ? name_find(backend_names, name) : BACKEND_SIM;
     *out = (struct backend_request){0};
@@ -409,7 +412,7 @@ int asked_backend(const struct options *options, struct backend_request *out, st
         status = asked_path(options, "weights", &out->weights, err);
         status = status != 0 ? status : check_weights(out->weights, err);
     }
-    return status != 0 ? status : read_clock(options, out, err);
+    return status;
 }
 
 const struct model *asked_model_of_weights(const char *weights, char *path, struct err *err) {
@@ -466,7 +469,8 @@ static int name_machines_gpu(const struct backend_request *backend, const char *
 }
 
 /* What system_open takes of it. */
-static int read_system(const struct options *options, struct asked *asked, struct err *err) {
+static int read_system(const struct options *options, bool has_clock, struct asked *asked,
+                       struct err *err) {
     struct run_request *request = &asked->request;
     *request = (struct run_request){.system = "dllm-serve",
                                     .gpu = "l40s",
@@ -479,6 +483,9 @@ static int read_system(const struct options *options, struct asked *asked, struc
         request->system = options_text(options, "system");
     }
     int status = asked_backend(options, &request->backend, err);
+    if (status == 0 && has_clock) {
+        status = read_clock(options, &request->backend, err);
+    }
     if (options_has(options, "gpu")) {
         request->gpu = options_text(options, "gpu");
     } else if (request->backend.kind == BACKEND_CPU) {
@@ -514,14 +521,22 @@ static void keep_stated(const struct options *options, struct asked *asked) {
 }
 
 int asked_read(const struct options *options, struct asked *asked, struct err *err) {
-    int status = read_system(options, asked, err);
+    int status = read_system(options, true, asked, err);
     keep_stated(options, asked);
+    return status != 0 ? status : read_workload(options, &asked->request, err);
+}
+
+int asked_read_served(const struct options *options, struct asked *asked, struct err *err) {
+    int status = read_system(options, false, asked, err);
+    keep_stated(options, asked);
+    asked->request.workload = "served";
+    asked->request.is_served = true;
     return status != 0 ? status : read_workload(options, &asked->request, err);
 }
 
 int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
                       struct err *err) {
-    int status = read_system(options, asked, err);
+    int status = read_system(options, true, asked, err);
     if (status == 0) {
         status = asked_systems_file(options, asked, err);
     }

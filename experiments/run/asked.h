@@ -38,6 +38,9 @@ extern const struct option job_options[];       /* -j */
  * stays where it is. */
 int asked_read(const struct options *options, struct asked *asked, struct err *err);
 
+/* The same for a server, which has no workload, and a --clock of its own. */
+int asked_read_served(const struct options *options, struct asked *asked, struct err *err);
+
 /* The path that an option names, NULL when it was not given; ERR_USAGE when it is too long to be
  * recorded. */
 int asked_path(const struct options *options, const char *name, const char **path, struct err *err);

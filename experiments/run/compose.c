@@ -174,8 +174,14 @@ static void settle(struct composition *c, const struct meter *meter,
     }
 }
 
+uint64_t compose_requests(const struct composition *c) {
+    return c->workload != NULL  ? workload_requests(c->workload)
+           : c->traffic != NULL ? c->traffic->n_arrivals
+                                : 0;
+}
+
 void compose_describe_missing(const struct composition *c, char *out, size_t size) {
-    uint64_t wanted = c->workload != NULL ? workload_requests(c->workload) : 0;
+    uint64_t wanted = compose_requests(c);
     out[0] = '\0';
     if (wanted == 0) {
         snprintf(out, size, "how many had not arrived is not known");
@@ -222,16 +228,24 @@ static void end_neighbours(struct composition *c, struct neighbours *neighbours)
     }
 }
 
+/* Where requests come from; `reader`: of those on record. */
+static struct arrival_source source_of(const struct composition *c, struct recorded_reader *reader,
+                                       const struct run_watch *watch) {
+    return reader != NULL          ? recorded_source(reader)
+           : watch->source != NULL ? *watch->source
+                                   : workload_source(c->workload);
+}
+
 int compose_run(struct composition *c, const struct run_watch *watch, struct err *err) {
     const struct system *system = c->system;
     uint32_t n_replicas = system->settings.replicas;
     struct executor_sim *sim = executor_sim_open(system, n_replicas);
     struct executor_replay *replay = NULL;
-    struct recorded_reader *reader = NULL;
+    const struct recorded *on_record = c->recorded != NULL ? c->recorded : c->traffic;
+    struct recorded_reader *reader = on_record != NULL ? recorded_reader_open(on_record) : NULL;
     struct meter_request request = {.inner = executor_sim_interface(sim), .system = system};
-    struct arrival_source source;
+    struct arrival_source source = source_of(c, reader, watch);
     if (c->recorded != NULL) {
-        reader = recorded_reader_open(c->recorded);
         const struct replay_record record = recorded_steps(reader);
         replay = executor_replay_open(&record, n_replicas);
         request.inner = executor_replay_interface(replay);
@@ -240,9 +254,6 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.replay = replay;
         request.rerun = c->fleet;
         request.accuracy = is_compared(c) ? &c->accuracy : NULL;
-        source = recorded_source(reader);
-    } else {
-        source = workload_source(c->workload);
     }
     if (compose_is_live(c)) {
         fleet_set_stop(c->fleet, watch->stop);
@@ -253,6 +264,10 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
             source = questions_source(c->questions, source);
             questions_attach(c->questions, c->fleet);
         }
+    }
+    if (watch->around != NULL) {
+        request.inner =
+            watch->around(watch->around_state, request.inner, compose_is_live(c) ? NULL : sim);
     }
     struct meter meter;
     meter_init(&meter, &request);

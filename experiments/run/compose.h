@@ -41,6 +41,8 @@ struct run_request {
     bool roofline;
     enum price_source price_source;
     const char *workload;
+    bool takes_record; /* the workload may be a database: the requests of the run in it */
+    bool is_served;    /* requests come from clients (run_watch); the workload is a name for them */
     struct workload_options options;
     const struct setting *settings; /* keys of the system; "workload.KEY" those of the workload */
     uint32_t n_settings;
@@ -69,7 +71,9 @@ struct rejected_list {
 
 struct composition {
     struct system *system;
-    struct workload *workload;          /* NULL in a replay */
+    struct workload *workload; /* NULL in a replay, and where requests come from elsewhere: */
+    struct recorded *traffic;  /* those of a run on record; NULL: not */
+    struct store *traffic_store;
     const struct stated_option *stated; /* of the request, [n_stated] */
     uint32_t n_stated;
     enum backend backend;
@@ -156,6 +160,11 @@ int compose_open_profile(const struct gpu *gpu, const char *path, struct profile
 
 /* What a run is watched and stopped by; all of it may be zero. */
 struct run_watch {
+    /* Of one that is served: where its requests come from, and what is put around its executor, of
+     * which `sim` is the clock (NULL: the machine's is). */
+    const struct arrival_source *source;
+    struct executor (*around)(void *state, struct executor inner, struct executor_sim *sim);
+    void *around_state;
     const struct sink *sinks; /* besides the summary's own; at most 4 */
     uint32_t n_sinks;
     bool records_members;
@@ -175,6 +184,9 @@ int compose_summary(const struct run_request *request, json_t **out, struct err 
 static inline bool compose_is_live(const struct composition *composition) {
     return composition->fleet != NULL && composition->recorded == NULL;
 }
+
+/* Those that it will have; 0: only its end tells. */
+uint64_t compose_requests(const struct composition *composition);
 
 /* Of a run that was cut short: how many of the requests wanted had not arrived, with words for
  * people; "" when none is missing. Only the end of a trace tells how many were wanted of it. */

@@ -21,6 +21,12 @@ int compose_read_decode(const char *path, struct composition *c, struct err *err
 int compose_open_engine(struct composition *c, const struct backend_request *backend, double *fits,
                         struct err *err); /* fits: as engine_request has it */
 
+/* The requests of the run that the workload names, where it is a database. */
+int compose_open_traffic(const struct run_request *request, struct composition *c, struct err *err);
+
+/* A number that other requests would not have. */
+uint64_t compose_traffic_digest(const struct recorded *traffic);
+
 /* ERR_USAGE where the system cannot play the decode trace. */
 int compose_check_decode(const struct composition *c, struct err *err);
 

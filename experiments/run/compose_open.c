@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "analysis/identity.h"
@@ -294,7 +295,8 @@ int compose_open_system(const struct run_request *request, struct composition *c
     wanted.overrides = settings;
     wanted.n_overrides = n;
     int status = system_open(&wanted, &c->system, err);
-    if (status == 0 && request->workload != NULL && system_asks_longest_canvas(c->system)) {
+    if (status == 0 && request->workload != NULL && c->traffic == NULL && !request->is_served &&
+        system_asks_longest_canvas(c->system)) {
         status = find_longest_canvas(request, c, &wanted.longest_canvas_tokens, err);
         system_close(c->system);
         c->system = NULL;
@@ -497,7 +499,8 @@ static void warn_of_trace(struct composition *c) {
 /* What else is known before the run; the summary adds to it (analysis/caution.h). A device that
  * executes the run has its own host and decides itself. */
 static void state_warnings(struct composition *c) {
-    c->facts.is_drawn = c->facts.decisions.drawn || workload_draws(c->workload);
+    c->facts.is_drawn =
+        c->facts.decisions.drawn || (c->workload != NULL && workload_draws(c->workload));
     if (c->fleet == NULL) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
@@ -505,7 +508,9 @@ static void state_warnings(struct composition *c) {
     if (c->facts.decisions.drawn) {
         system_warn_of_decisions(c->system, &c->facts.warnings);
     }
-    warn_of_trace(c);
+    if (c->workload != NULL) {
+        warn_of_trace(c);
+    }
     if (!c->says_answers) {
         warnings_add(&c->facts.warnings, WARNING_ANSWERS_ASSUMED, (double)NAN,
                      "answers are %s (workload.answer, or a trace's answer_tokens)",
@@ -523,15 +528,17 @@ void compose_name_trace(struct composition *c, double offered_req_s) {
 }
 
 static void name_provenance(struct composition *c, const struct run_request *request) {
+    const char *arrivals = c->traffic != NULL    ? "arrivals and lengths as recorded"
+                           : c->workload != NULL ? workload_provenance(c->workload)
+                                                 : "arrivals and lengths as clients sent them";
     if (c->decode != NULL) {
-        snprintf(c->provenance, sizeof c->provenance, "%s, decisions from %s",
-                 workload_provenance(c->workload), c->decode_source.name);
+        snprintf(c->provenance, sizeof c->provenance, "%s, decisions from %s", arrivals,
+                 c->decode_source.name);
     } else if (system_draws(c->system) && request->backend.kind == BACKEND_SIM) {
-        snprintf(c->provenance, sizeof c->provenance, "%s, %s confidences",
-                 workload_provenance(c->workload),
+        snprintf(c->provenance, sizeof c->provenance, "%s, %s confidences", arrivals,
                  provenance_words[system_decisions(c->system).kind]);
     } else {
-        snprintf(c->provenance, sizeof c->provenance, "%s", workload_provenance(c->workload));
+        snprintf(c->provenance, sizeof c->provenance, "%s", arrivals);
     }
 }
 
@@ -539,8 +546,14 @@ static void name_provenance(struct composition *c, const struct run_request *req
 static void name_answers(struct composition *c) {
     static const char no_data[] = "assumed to fill the output: no end-of-text data";
     char ids[128], source[192];
-    c->answers = workload_answers(c->workload);
-    c->says_answers = workload_says_answers(c->workload);
+    if (c->workload != NULL) {
+        c->answers = workload_answers(c->workload);
+        c->says_answers = workload_says_answers(c->workload);
+    } else {
+        c->answers = provenance_of(PROVENANCE_ASSUMED,
+                                   c->traffic != NULL ? "as recorded" : "as --answers draws them");
+        c->says_answers = true;
+    }
     if (!c->says_answers && c->system->model->mask == MASK_CAUSAL) {
         c->says_answers = true;
         snprintf(c->answers.source, sizeof c->answers.source,
@@ -570,7 +583,7 @@ static void name_settings(struct composition *c, const struct run_request *reque
 /* All prompts of the workload's file, before anything is run: their tokens are part of what is
  * asked, and what is wrong with them is told at once. */
 static int read_questions(struct composition *c, struct err *err) {
-    const char *path = workload_prompts(c->workload);
+    const char *path = c->workload != NULL ? workload_prompts(c->workload) : NULL;
     struct trace *trace = NULL;
     if (path == NULL) {
         return c->questions->request.reference == NULL
@@ -604,6 +617,8 @@ void compose_close(struct composition *c) {
     fleet_close(c->fleet);
     questions_close(c->questions);
     workload_close(c->workload);
+    recorded_close(c->traffic);
+    store_close(c->traffic_store);
     decode_trace_close(c->decode);
     system_close(c->system);
     json_decref(c->identity);
@@ -611,6 +626,23 @@ void compose_close(struct composition *c) {
     json_decref(c->bound);
     free(c->config);
     free(c);
+}
+
+/* Where requests come from, and what the configuration says of it. */
+static int open_requests(const struct run_request *request, struct composition *c, FILE *text,
+                         struct err *err) {
+    int status = 0;
+    compose_write_system(c->system, text);
+    fprintf(text, "\n[workload]\n");
+    if (request->is_served) { /* no two runs of clients are one */
+        fprintf(text, "served_at = %" PRId64 "\n", (int64_t)time(NULL));
+    } else if (c->traffic != NULL) {
+        fprintf(text, "requests_digest = %" PRIu64 "\n", compose_traffic_digest(c->traffic));
+    } else {
+        status = open_workload(request, c, text, &c->workload, err);
+    }
+    compose_write_memory(c->system, text);
+    return status;
 }
 
 static int open_once(const struct run_request *request, double *fits, struct composition **out,
@@ -631,15 +663,11 @@ static int open_once(const struct run_request *request, double *fits, struct com
         decode_trace_repeat(c->decode);
     }
     compose_write_run(request, c->decode, text);
+    status = status != 0 ? status : compose_open_traffic(request, c, err);
     status = status != 0 ? status : compose_open_system(request, c, err);
     c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     status = status != 0 ? status : compose_check_decode(c, err);
-    if (status == 0) {
-        compose_write_system(c->system, text);
-        fprintf(text, "\n[workload]\n");
-        status = open_workload(request, c, text, &c->workload, err);
-        compose_write_memory(c->system, text);
-    }
+    status = status != 0 ? status : open_requests(request, c, text, err);
     status = status != 0 ? status : read_questions(c, err);
     mem_stream_close(text);
     status = status != 0 ? status : compose_open_engine(c, &request->backend, fits, err);
@@ -654,7 +682,8 @@ static int open_once(const struct run_request *request, double *fits, struct com
     name_answers(c);
     name_settings(c, request);
     compose_state_facts(c);
-    c->facts.asked_req_s = workload_rate_per_s(c->workload);
+    c->facts.asked_req_s = c->workload != NULL ? workload_rate_per_s(c->workload) : 0;
+    snprintf(c->trace, sizeof c->trace, "%s", request->workload);
     compose_name_trace(c, 0);
     state_warnings(c);
     if (c->fleet != NULL) {

@@ -14,6 +14,7 @@ struct loading {
     size_t room_arrivals;
     char *config_text;
     int64_t n_steps; /* as the run's row says */
+    bool wants_steps;
 };
 
 static char *copy(const char *text) {
@@ -82,7 +83,8 @@ static int on_request(void *state, const struct request_record *record, struct e
         .shares = knows ? record->shared_with : 0,
         .leaves = record->id + 1,
         .follows = record->follows,
-        .place = record->place};
+        .place = record->place,
+        .cancel_ns = record->reason == REJECT_CANCELLED ? record->finished_ns : 0};
     recorded->follows = recorded->follows || record->follows > 0;
     return 0;
 }
@@ -160,7 +162,8 @@ static int load_parts(struct store *store, struct loading *loading, struct err *
                          store_path(store));
     }
     recorded->n_steps = loading->n_steps > 0 ? (size_t)loading->n_steps : 0;
-    if (status == 0 && recorded->n_steps == 0 && has_run_steps(recorded->summary)) {
+    if (status == 0 && loading->wants_steps && recorded->n_steps == 0 &&
+        has_run_steps(recorded->summary)) {
         return err_usage(err,
                          "run %" PRId64 " of %s was recorded without its steps; a replay needs "
                          "--levels steps",
@@ -181,20 +184,21 @@ static int load_parts(struct store *store, struct loading *loading, struct err *
     if (status == 0) {
         status = store_load_requests(store, recorded->run, on_request, loading, err);
     }
-    if (status == 0) {
+    if (status == 0 && loading->wants_steps) {
         status = store_load_steps_of(store, recorded->run, 0, 1, note_first, recorded, err);
     }
-    if (status == 0 && recorded->incomplete != NULL) {
+    if (status == 0 && loading->wants_steps && recorded->incomplete != NULL) {
         status = check_members(store, recorded, err);
     }
     return status;
 }
 
-int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err) {
+static int load(struct store *store, int64_t run, bool wants_steps, struct recorded **out,
+                struct err *err) {
     struct recorded *recorded = mem_zeroed(1, sizeof *recorded);
     recorded->run = run;
     recorded->store = store;
-    struct loading loading = {.recorded = recorded};
+    struct loading loading = {.recorded = recorded, .wants_steps = wants_steps};
     int status = load_parts(store, &loading, err);
     free(loading.config_text);
     if (status != 0) {
@@ -209,6 +213,15 @@ int recorded_load(struct store *store, int64_t run, struct recorded **out, struc
         recorded->is_simulated || config_find(&recorded->config, "run", "statistics") == NULL;
     *out = recorded;
     return 0;
+}
+
+int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err) {
+    return load(store, run, true, out, err);
+}
+
+int recorded_load_traffic(struct store *store, int64_t run, struct recorded **out,
+                          struct err *err) {
+    return load(store, run, false, out, err);
 }
 
 void recorded_close(struct recorded *recorded) {

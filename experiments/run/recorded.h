@@ -33,6 +33,8 @@ struct recorded {
  * was cut short and an older unmask did not record who was under way. The store stays open for as
  * long as the run is played. */
 int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err);
+/* The same without its steps, which need not have been recorded: for its arrivals alone. */
+int recorded_load_traffic(struct store *store, int64_t run, struct recorded **out, struct err *err);
 void recorded_close(struct recorded *recorded); /* NULL is fine */
 
 /* A place in the record. */

@@ -5,6 +5,7 @@
 #ifndef UNMASK_SIM_BASE_ARRIVAL_H
 #define UNMASK_SIM_BASE_ARRIVAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/err.h"
@@ -33,6 +34,7 @@ struct arrival {
     /* Written by the loop where arrivals follow from completions: 1 + its place in their order; 0:
      * they arrive in the order of their times and, at one time, of their ids. */
     uint64_t place;
+    int64_t cancel_ns; /* when who asked for it leaves, so that it is taken out; 0: never */
 };
 
 enum source_reply {
@@ -50,6 +52,10 @@ struct arrival_source {
     /* NULL, or: `row`, which `next` gave last, has not arrived yet and is taken back, because a
      * completion may have brought an earlier one; `next` is asked again. */
     void (*back)(void *state, const struct arrival *row);
+    /* NULL, or arrivals come while steps run, and no one knows when: steps in flight end for one as
+     * they do for one that is known. `cancelled` gives the requests that are cancelled from now on,
+     * one a call; false: there are no more of them. */
+    bool (*cancelled)(void *state, uint64_t *id);
 };
 
 #endif

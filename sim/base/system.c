@@ -355,6 +355,33 @@ void system_nap(int64_t ns) {
 #endif
 }
 
+void system_condition_init(pthread_cond_t *condition) {
+#ifdef __APPLE__
+    pthread_cond_init(condition, NULL);
+#else
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+#endif
+}
+
+void system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t ns) {
+    struct timespec until = {0};
+#ifdef __APPLE__
+    until.tv_sec = (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait_relative_np(condition, lock, &until);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    ns += until.tv_nsec;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(condition, lock, &until);
+#endif
+}
+
 struct timespec system_changed(const struct stat *facts) {
 #ifdef __APPLE__
     return facts->st_mtimespec;

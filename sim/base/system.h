@@ -3,6 +3,7 @@
 #ifndef UNMASK_SIM_BASE_SYSTEM_H
 #define UNMASK_SIM_BASE_SYSTEM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +63,10 @@ unsigned system_cores(void);
 
 /* Sleeps, by the clock that never goes back; a signal may end it early. */
 void system_nap(int64_t ns);
+
+/* A condition that is waited for by the clock that never goes back, at most `ns`. */
+void system_condition_init(pthread_cond_t *condition);
+void system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t ns);
 
 /* When a file's content last changed. */
 struct timespec system_changed(const struct stat *facts);

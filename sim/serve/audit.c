@@ -26,6 +26,21 @@ static void audit_idle(const struct replica *replica) {
     }
 }
 
+void audit_replica(struct lifecycle *life, const struct replica *replica) {
+    int64_t held_bytes = 0, growth_bytes = 0, sym[SYM_COUNT] = {[SYM_ONE] = 1};
+    for (uint32_t i = 0; i < replica->n_running; i++) {
+        const struct request *request = &life->requests[replica->running[i]];
+        ASSERT(request->state == REQUEST_RUNNING);
+        held_bytes += request->kv_held_bytes;
+        growth_bytes += request->kv_bytes - request->kv_held_bytes;
+        shape_add(sym, &request->span, 1);
+    }
+    ASSERT(replica->growth_bytes == growth_bytes);
+    /* Pages that requests share, and those that stay for later ones, are counted once. */
+    ASSERT(sharing_has_pages(life) || replica->kv_used_bytes == held_bytes);
+    ASSERT(memcmp(sym, replica->sym, sizeof sym) == 0);
+}
+
 void audit_run(struct lifecycle *life) {
     const struct loop_result *result = life->result;
     ASSERT(result->arrived == result->completed + result->rejected);

@@ -8,4 +8,8 @@
  * plug-in's: what policies may do was checked at every step. */
 void audit_run(struct lifecycle *life);
 
+/* While a run goes on, after a request was taken out of a replica that computes nothing: what the
+ * replica counts is what those that are left hold and need. */
+void audit_replica(struct lifecycle *life, const struct replica *replica);
+
 #endif

@@ -402,6 +402,10 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
     return sim;
 }
 
+int64_t executor_sim_next_ns(const struct executor_sim *sim) {
+    return sim->n_busy > 0 ? sim->heap[0].end_ns : INT64_MAX;
+}
+
 void executor_sim_close(struct executor_sim *sim) {
     if (sim == NULL) {
         return;

@@ -18,6 +18,8 @@ struct pricing {
 
 /* A runtime that is not varlen pads every batch to its longest request. `system` is borrowed. */
 struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_replicas);
+/* When the first of the steps in flight ends; INT64_MAX: none is. */
+int64_t executor_sim_next_ns(const struct executor_sim *sim);
 void executor_sim_close(struct executor_sim *sim);
 
 struct executor executor_sim_interface(struct executor_sim *sim);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/policy/cache/blocks.h"
+#include "sim/serve/cancel.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/plan.h"
@@ -284,6 +285,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     *request = request_of(system, arrival);
     struct tracked *tracked = &life->tracked[slot];
     *tracked = (struct tracked){.record = request_record_of(arrival)};
+    cancel_from(life, slot, arrival->cancel_ns);
     sharing_arrive(life, slot, arrival);
     text_end_open(life, slot, arrival);
     if (life->has_positions) {
@@ -499,8 +501,7 @@ static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
         life->requests[slot].first_token_ns = life->now_ns;
         tracked->record.first_block_tokens = request->committed_tokens;
     }
-    return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->record.replica,
-                        window_block(request), err);
+    return report_block(life, request, tracked->record.replica, err);
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
@@ -841,6 +842,29 @@ int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason r
     settle_tracked(&life->tracked[slot], request);
     return depart(life, &life->replicas[life->tracked[slot].record.replica], slot, REQUEST_REJECTED,
                   reason, err);
+}
+
+int lifecycle_take_out(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
+                       struct err *err) {
+    const struct request *request = &life->requests[slot];
+    const uint32_t index = life->tracked[slot].record.replica;
+    struct replica *replica = &life->replicas[index];
+    const bool runs = request->state == REQUEST_RUNNING;
+    ASSERT(!runs || !replica->busy);
+    if (runs) {
+        sums_add(replica, request, -1);
+    }
+    int status = lifecycle_reject(life, slot, reason, err);
+    if (runs) {
+        drop_departed(life, replica);
+    } else {
+        waiting_drop(life, replica, slot);
+    }
+    replica->wake_ns = INT64_MAX;
+    life->has_changed = life->has_moved = true;
+    cluster_changed(life, index);
+    cluster_due(life, index);
+    return status != 0 ? status : telling_one(life, index, HAPPENED_END, slot, err);
 }
 
 int lifecycle_reject_listed(struct lifecycle *life, struct replica *replica,

@@ -28,6 +28,7 @@ struct tracked {
     uint64_t listed;      /* the last scheduling decision that listed the request */
     bool is_swapped;      /* waits, and what it held lies in the host's memory */
     bool puts_off;        /* the refresh that is planned waits, by the scheduler's word */
+    int64_t cancel_ns;    /* from when on it is taken out; 0: not */
 };
 
 struct replica {
@@ -117,6 +118,7 @@ struct lifecycle {
     /* What is told to schedulers that want to know; NULL: they do not. */
     struct happening *happenings;
     int64_t next_arrival_ns;  /* INT64_MAX: not known */
+    int64_t next_cancel_ns;   /* the first of the requests' cancel_ns; INT64_MAX: there is none */
     bool keeps_all;           /* the scheduler reads service and refresh_waits */
     bool reads_load;          /* cache policy or decoder reads request->load, */
     struct replica_load load; /* as it was when the steps that are being accounted for ended */
@@ -192,6 +194,11 @@ int lifecycle_advance(struct lifecycle *life, struct replica *replica, uint32_t 
 /* A queued or running request leaves as rejected (interrupted runs). */
 int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
                      struct err *err);
+
+/* A request that waits, or that runs on a replica that computes nothing now, leaves as rejected,
+ * and others may take its memory in the next step. */
+int lifecycle_take_out(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
+                       struct err *err);
 
 /* Waiting requests that the scheduler rejects leave the queue. */
 int lifecycle_reject_listed(struct lifecycle *life, struct replica *replica,

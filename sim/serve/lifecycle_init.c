@@ -86,6 +86,7 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
         .n_slots = n,
         .n_replicas = settings->replicas,
         .next_arrival_ns = INT64_MAX,
+        .next_cancel_ns = INT64_MAX,
         .held_soonest_ns = INT64_MAX,
         .keeps_all = asked->is_trial || asked->system->scheduler->reads_all != 0 ||
                      !policy_is_built_in(&asked->system->scheduler->policy),

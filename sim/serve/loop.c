@@ -5,6 +5,7 @@
 
 #include "sim/policy/cache/blocks.h"
 #include "sim/serve/audit.h"
+#include "sim/serve/cancel.h"
 #include "sim/serve/carry_out.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
@@ -63,6 +64,15 @@ static int take_arrivals(struct loop *loop, struct err *err) {
         }
     }
     return status;
+}
+
+static int take_cancellations(struct loop *loop, struct err *err) {
+    const struct arrival_source *source = &loop->asked->source;
+    uint64_t id;
+    while (source->cancelled != NULL && source->cancelled(source->state, &id)) {
+        cancel_now(&loop->life, id);
+    }
+    return cancel_due(&loop->life, err);
 }
 
 /* ---- scheduling ---- */
@@ -208,6 +218,18 @@ static struct swap take_swap(struct replica *replica) {
     return replica->flight_swap;
 }
 
+/* When repeated steps end: for an arrival that is known, a cancellation, or the scheduler. */
+static int64_t stop_of(const struct loop *loop, const struct replica *replica, bool has_others) {
+    int64_t stop_ns = replica->stop_ns;
+    if (has_others || replica->unrolled) {
+        return stop_ns;
+    }
+    if (replica->ends_at_arrivals && loop->has_pending && loop->pending.arrival_ns < stop_ns) {
+        stop_ns = loop->pending.arrival_ns;
+    }
+    return loop->life.next_cancel_ns < stop_ns ? loop->life.next_cancel_ns : stop_ns;
+}
+
 /* Submit the replica's listed members, or all of its running requests, as they stand. */
 static int submit_members(struct loop *loop, struct replica *replica, uint32_t index,
                           const struct batch *batch, bool follows, struct err *err) {
@@ -218,10 +240,11 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         return selection_refuse(&loop->life, "query tokens of a step", sym[SYM_TOKENS],
                                 settings->max_batched_tokens, err);
     }
-    /* With several replicas it is not known which one an arrival goes to, and a closed loop's
-     * arrivals follow from any one's completions: steps in flight are cut when one comes.
+    /* With several replicas it is not known which one an arrival goes to, a closed loop's
+     * arrivals follow from any one's completions, and clients come when they like: steps in flight
+     * are cut when one comes.
      * They are counted from their submission on, so that none is repeated after a copy. */
-    const bool has_others = loop->life.n_replicas > 1;
+    const bool has_others = loop->life.n_replicas > 1 || loop->asked->source.cancelled != NULL;
     if (!settings->skip_ahead || batch->hold == HOLD_STEP ||
         (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead ||
                         swap_is_any(&replica->swap)))) {
@@ -230,12 +253,8 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     uint32_t unrolled = unroll_steps(&loop->life, replica);
     replica->unrolled = unrolled > 1;
     steps = settings->unroll_maximum > 1 ? unrolled : steps;
-    int64_t stop_ns = INT64_MAX;
     replica->ends_at_arrivals = batch->hold == HOLD_CHANGE;
-    if (batch->hold == HOLD_CHANGE && !replica->unrolled && !has_others) {
-        stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
-    }
-    stop_ns = replica->stop_ns < stop_ns ? replica->stop_ns : stop_ns;
+    const int64_t stop_ns = stop_of(loop, replica, has_others);
     if (loop->life.reads_load) {
         load_members(&loop->life, replica);
     }
@@ -575,6 +594,9 @@ static int64_t next_time(const struct loop *loop) {
     const struct lifecycle *life = &loop->life;
     int64_t next = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
     next = life->held_soonest_ns < next ? life->held_soonest_ns : next;
+    if (life->next_cancel_ns > life->now_ns && life->next_cancel_ns < next) {
+        next = life->next_cancel_ns;
+    }
     for (uint32_t word = 0; word <= life->n_replicas / 64; word++) {
         for (uint64_t bits = life->due[word]; bits != 0; bits &= bits - 1) {
             const struct replica *replica =
@@ -634,6 +656,7 @@ static int run_turns(struct loop *loop, struct err *err) {
     enum { PROGRESS_TURNS = 8192 };
     for (uint64_t turn = 0;; turn++) {
         int status = take_arrivals(loop, err);
+        status = status != 0 ? status : take_cancellations(loop, err);
         status = status != 0 ? status : lifecycle_ask_held(&loop->life, err);
         status = status != 0 ? status : lifecycle_ask_moves(&loop->life, err);
         status = status != 0 ? status : schedule_idle(loop, err);

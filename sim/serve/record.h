@@ -23,8 +23,10 @@ enum reject_reason {
     REJECT_QUEUE,      /* the waiting queue is full */
     REJECT_SHUTDOWN,   /* the run was interrupted before it could end */
     REJECT_OWN,        /* and the next ones: by the scheduler, for the first of its own reasons */
+    REJECT_CANCELLED = REJECT_OWN + 8, /* taken out: who asked for it has left */
 };
-enum { REJECT_OWN_COUNT = 8, REJECT_REASON_COUNT = REJECT_OWN + REJECT_OWN_COUNT };
+enum { REJECT_OWN_COUNT = REJECT_CANCELLED - REJECT_OWN };
+enum { REJECT_REASON_COUNT = REJECT_CANCELLED + 1 };
 extern const char *const reject_reason_names[REJECT_REASON_COUNT];
 
 /* What a reason is called, where the scheduler calls its own so (its reject_reasons, or NULL). */
@@ -113,6 +115,7 @@ struct event_record {
     uint64_t request;
     uint32_t kind; /* enum event_kind */
     uint32_t replica;
+    uint32_t output_tokens; /* BLOCK_DONE: output positions up to the block's end; else 0 */
     uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; ADMIT: leading tokens whose keys
                         and values it found; MOVE: the replica that it leaves; PREEMPT: 1 where it
                         is swapped out; else 0 */

@@ -7,7 +7,7 @@
 
 const char *const reject_reason_names[REJECT_REASON_COUNT] = {
     "none",  "context", "kv",    "tokens", "activation", "queue", "shutdown", "own-1",
-    "own-2", "own-3",   "own-4", "own-5",  "own-6",      "own-7", "own-8",
+    "own-2", "own-3",   "own-4", "own-5",  "own-6",      "own-7", "own-8",    "cancelled",
 };
 
 bool reject_reason_is_named(uint32_t reason, const char *const *own) {
@@ -51,20 +51,34 @@ struct request_record request_record_of(const struct arrival *arrival) {
     };
 }
 
-int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
-                 uint32_t detail, struct err *err) {
-    if (!life->wants_events) {
-        return 0;
-    }
-    struct event_record record = {
-        .time_ns = life->now_ns, .request = id, .kind = kind, .replica = replica, .detail = detail};
-    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+static int tell_event(const struct lifecycle *life, const struct event_record *record,
+                      struct err *err) {
+    for (uint32_t i = 0; life->wants_events && i < life->asked->n_sinks; i++) {
         const struct sink *sink = &life->asked->sinks[i];
-        if (sink->event != NULL && sink->event(sink->state, &record, err) != 0) {
+        if (sink->event != NULL && sink->event(sink->state, record, err) != 0) {
             return (int)err->kind;
         }
     }
     return 0;
+}
+
+int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
+                 uint32_t detail, struct err *err) {
+    const struct event_record record = {
+        .time_ns = life->now_ns, .request = id, .kind = kind, .replica = replica, .detail = detail};
+    return tell_event(life, &record, err);
+}
+
+int report_block(struct lifecycle *life, const struct request *request, uint32_t replica,
+                 struct err *err) {
+    const uint32_t end = window_first(request) + window_front(request);
+    const struct event_record record = {.time_ns = life->now_ns,
+                                        .request = request->id,
+                                        .kind = EVENT_BLOCK_DONE,
+                                        .replica = replica,
+                                        .detail = window_block(request),
+                                        .output_tokens = end - request->prompt_tokens};
+    return tell_event(life, &record, err);
 }
 
 int report_arrival(struct lifecycle *life, const struct arrival *arrival, struct err *err) {

@@ -14,6 +14,10 @@ struct moment {
 int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err);
 
+/* The request's first block in flight is decoded. */
+int report_block(struct lifecycle *life, const struct request *request, uint32_t replica,
+                 struct err *err);
+
 /* To every sink that asks for arrivals. */
 int report_arrival(struct lifecycle *life, const struct arrival *arrival, struct err *err);
 

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
 MOST_LINES = 200
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
-        "docs/reference/fields.md": "fields",
+        "docs/reference/fields.md": "fields", "docs/reference/endpoints.md": "endpoints",
         "experiments/python/unmask/_options.py": "python"}
 RESULTS = "experiments/gpu/results"
 PAGES = ["README.md", "CONTRIBUTING.md", "experiments/study/studies/README.md", f"{RESULTS}/README.md", "tests/README.md",

@@ -8,9 +8,11 @@
 #include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
 #include "experiments/run/questions.h"
+#include "experiments/serve/ask.h"
 #include "experiments/study/server.h"
 #include "experiments/study/start_log.h"
 #include "experiments/study/study.h"
+#include "sim/base/input/datadir.h"
 #include "tests/fuzz/reader.h"
 
 static void see_json(json_t *json) {
@@ -136,6 +138,58 @@ static void read_outputs(const char *path, const uint8_t *data, size_t size) {
     questions_close(questions);
 }
 
+/* A body that a client sent, to both endpoints, of a simulation and of a device. */
+static void ask(const struct ask_facts *facts, bool is_chat, const uint8_t *data, size_t size) {
+    struct ask asked;
+    struct ask_error error;
+    if (ask_read(facts, is_chat, (const char *)data, size, &asked, &error)) {
+        ASSERT(asked.prompt.n > 0 && asked.output_tokens > 0);
+        ASSERT(asked.prompt.n + asked.output_tokens <= facts->context_tokens);
+        reader_see_int((int64_t)asked.prompt.n);
+        reader_see_int(asked.output_tokens);
+        reader_see_int(asked.streams + 2 * asked.wants_usage + 4 * asked.has_seed);
+        free(asked.prompt.ids);
+        return;
+    }
+    size_t n;
+    char *text = ask_error_text(&error, &n);
+    json_t *object = json_loads(text, 0, NULL);
+    ASSERT(error.status >= 400 && error.status <= 404 && object != NULL && n == strlen(text));
+    reader_see_int(error.status);
+    reader_see_text(error.param);
+    json_decref(object);
+    free(text);
+}
+
+static void read_request_body(const char *path, const uint8_t *data, size_t size) {
+    static struct replies replies;
+    struct err err = {0};
+    (void)path;
+    if (replies.tokenizer == NULL) {
+        static char folder[1024];
+        const struct replies_request wanted = {
+            .tokenizer = data_path(folder, sizeof folder, "experiments/train/models/llada-2m")};
+        ASSERT(replies_open(&wanted, &replies, &err) == 0);
+    }
+    const struct replies none = {.chat = &chat_table[0]};
+    const struct ask_facts simulated = {.model = "m",
+                                        .context_tokens = 256,
+                                        .vocab = 1000,
+                                        .default_tokens = 16,
+                                        .takes_arrivals = false,
+                                        .replies = &replies};
+    struct ask_facts device = simulated, timed = simulated;
+    device.is_device = device.samples = device.looks_for_ends = true;
+    device.temperature = device.top_p = 1;
+    timed.takes_arrivals = true;
+    timed.replies = &none;
+    for (int is_chat = 0; is_chat < 2; is_chat++) {
+        ask(&simulated, is_chat, data, size);
+        ask(&device, is_chat, data, size);
+        ask(&timed, is_chat, data, size);
+    }
+}
+
 const struct reader readers_of_experiments[] = {
     {"study", "x.ini", read_study},
     {"sweep", "x.ini", read_sweep},
@@ -145,5 +199,6 @@ const struct reader readers_of_experiments[] = {
     {"server", "x.csv", read_server},
     {"start-log", "x.log", read_start_log},
     {"outputs", "x.jsonl", read_outputs},
+    {"request-body", NULL, read_request_body},
     {NULL, NULL, NULL},
 };

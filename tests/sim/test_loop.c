@@ -98,8 +98,8 @@ TEST(requests_tokens_and_memory_are_conserved_over_random_systems) {
         struct system *system = rig_system(name, "l40s", true, settings);
         struct poisson_source source = random_source(&rng, round, 150);
         struct keeper keeper = {0};
-        struct loop_result result =
-            rig_run(system, (struct arrival_source){&source, poisson_next, NULL, NULL}, &keeper);
+        struct loop_result result = rig_run(
+            system, (struct arrival_source){.state = &source, .next = poisson_next}, &keeper);
         check_conservation(system, &result, &keeper, 150);
         keeper_fini(&keeper);
         system_close(system);
@@ -117,8 +117,9 @@ TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
             struct system *system = rig_system(systems[s], "l40s", true, settings);
             struct rng rng = rng_stream(5, "skip");
             struct poisson_source source = random_source(&rng, 7, 120);
-            results[skip] = rig_run(
-                system, (struct arrival_source){&source, poisson_next, NULL, NULL}, &kept[skip]);
+            results[skip] =
+                rig_run(system, (struct arrival_source){.state = &source, .next = poisson_next},
+                        &kept[skip]);
             system_close(system);
         }
         ck_assert_uint_gt(results[0].submissions, results[1].submissions);
@@ -172,7 +173,9 @@ static struct loop_result run_closed(const char *name, const char *router, const
     const char *const settings[] = {"replicas=4", router, skip, NULL};
     struct closed_source source = {.n_clients = 20, .n = 120};
     *system = rig_system(name, "l40s", true, settings);
-    return rig_run(*system, (struct arrival_source){&source, closed_next, closed_completed, NULL},
+    return rig_run(*system,
+                   (struct arrival_source){
+                       .state = &source, .next = closed_next, .completed = closed_completed},
                    keeper);
 }
 
@@ -224,7 +227,7 @@ TEST(an_arrival_on_the_border_of_two_steps_is_not_skipped) {
         const char *const settings[] = {i < 2 ? "skip_ahead=off" : "skip_ahead=on", NULL};
         struct system *system = rig_system("dllm-serve", "l40s", true, settings);
         struct list_source list = {arrivals, i == 0 ? 1 : 2, 0};
-        rig_run(system, (struct arrival_source){&list, list_next, NULL, NULL}, &kept[i]);
+        rig_run(system, (struct arrival_source){.state = &list, .next = list_next}, &kept[i]);
         system_close(system);
         if (i == 0) {
             arrivals[1].arrival_ns = kept[0].steps[5].record.start_ns;
@@ -476,7 +479,7 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     struct poisson_source first = random_source(&rng, 3, 100), second = first;
     struct keeper recorded = {0}, repeated = {0};
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&first, poisson_next, NULL, NULL}, &recorded);
+        rig_run(system, (struct arrival_source){.state = &first, .next = poisson_next}, &recorded);
     struct replay_step *steps = steps_of(&recorded);
     struct played played = {steps, recorded.n_steps, 0};
     struct replay_record record = played_record(&played);
@@ -551,7 +554,7 @@ TEST(replicas_share_the_load_and_conserve_requests) {
     source.rate = 50;
     struct keeper keeper = {0};
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&source, poisson_next, NULL, NULL}, &keeper);
+        rig_run(system, (struct arrival_source){.state = &source, .next = poisson_next}, &keeper);
     ck_assert_uint_eq(result.completed, 400);
     uint32_t by_replica[4] = {0};
     for (size_t i = 0; i < keeper.n_requests; i++) {
@@ -574,7 +577,7 @@ TEST(what_can_never_run_is_rejected_with_its_reason) {
     struct list_source list = {arrivals, 3, 0};
     struct keeper keeper = {0};
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&list, list_next, NULL, NULL}, &keeper);
+        rig_run(system, (struct arrival_source){.state = &list, .next = list_next}, &keeper);
     ck_assert_uint_eq(result.completed, 1);
     ck_assert_uint_eq(keeper.requests[0].reason, REJECT_CONTEXT);
     ck_assert_uint_eq(keeper.requests[1].reason, REJECT_TOKENS);
@@ -586,7 +589,7 @@ TEST(what_can_never_run_is_rejected_with_its_reason) {
                                           {.id = 1, .prompt_tokens = 100, .output_tokens = 32}};
     list = (struct list_source){wide, 2, 0};
     keeper = (struct keeper){0};
-    result = rig_run(small, (struct arrival_source){&list, list_next, NULL, NULL}, &keeper);
+    result = rig_run(small, (struct arrival_source){.state = &list, .next = list_next}, &keeper);
     ck_assert_uint_eq(result.completed, 1);
     ck_assert_uint_eq(keeper.requests[0].reason, REJECT_ACTIVATION);
     keeper_fini(&keeper);
@@ -605,7 +608,7 @@ TEST(rows_are_renewed_by_the_entropy_of_what_was_decided) {
         struct system *system = rig_system("fast-dllm", "l40s", true, settings[i]);
         struct list_source list = {arrivals, 2, 0};
         struct keeper keeper = {0};
-        rig_run(system, (struct arrival_source){&list, list_next, NULL, NULL}, &keeper);
+        rig_run(system, (struct arrival_source){.state = &list, .next = list_next}, &keeper);
         for (size_t r = 0; r < keeper.n_requests; r++) {
             const struct request_record *request = &keeper.requests[r];
             ck_assert_uint_gt(request->steps, 8);

@@ -285,7 +285,7 @@ static struct loop_result serve(const char *name, const char *more, const char *
     struct rng rng = rng_stream(5, "power");
     struct poisson_source source = random_source(&rng, 7, 60);
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&source, poisson_next, NULL, NULL}, kept);
+        rig_run(system, (struct arrival_source){.state = &source, .next = poisson_next}, kept);
     system_close(system);
     return result;
 }

@@ -303,6 +303,26 @@ _G44 = (
     ("allow-plugin", None, "load the plug-ins that the run names, where they are those that it loaded (default: a database runs no code)"),
 )
 _G45 = (
+    ("listen", "ADDRESS:PORT", "where (default: 127.0.0.1:8000; port 0: a free one)"),
+    ("name", "NAME", "what clients call the model; default: its own name"),
+    ("tokenizer", "FOLDER", "its tokenizer.json turns texts into tokens and back; default: that of --weights, else none: then prompts are token ids"),
+    ("chat", "NAME", "the chat template around messages (run --help); default: the folder's"),
+    ("text", "WORD", "of a simulated reply: lorem, or echo, the prompt once more (default: lorem)"),
+    ("answers", "MODEL,KEY=VALUE", "how long simulated answers are, a model of a workload's `answer`, such as lognormal,mean=200; default: as max_tokens says"),
+    ("output-tokens", "N", "max_tokens of requests that do not say (default: 256)"),
+    ("seed", "N", "of all random streams (default: 1)"),
+    ("clock", "WORD", "of a simulation: real, or virtual, which stands until every client has said what it does next (default: real)"),
+    ("speed", "X", "of the real clock: X seconds of the run in one, or max, as fast as it can (default: 1)"),
+    ("clients", "N", "of the virtual clock: it starts once N connections have sent a request (default: 1)"),
+    ("queue", "N", "requests at once, then 429 (default: the system's max_in_system)"),
+    ("api-key-file", "FILE", "ask for the key in its first line; no one else may read the file"),
+    ("max-body", "BYTES", "of a request; larger ones get 413 (default: 1048576)"),
+    ("max-header", "BYTES", "of a request's header; larger ones get 431 (default: 32768)"),
+    ("connections", "N", "at once (default: 1024)"),
+    ("request-timeout", "TIME", "in which a request has to be there whole, or a part of a reply be taken (default: 30s)"),
+    ("drain", "TIME", "in which requests may end once the server is asked to (default: 30s)"),
+)
+_G46 = (
     ("measured", "FILE", "the requests and when the server answered them"),
     ("log", "FILE", "what vLLM or SGLang logged when it started: its arguments, as far as they are not given"),
     ("anyway", None, "print errors though the log says that weights, types or speculation differ [--log != none]"),
@@ -312,17 +332,17 @@ _G45 = (
     ("gpu-memory-utilization", "X", "vLLM's own: share of the memory (memory_utilization); default: the system's"),
     ("block-size", "N", "vLLM's own: tokens of a page (page_tokens); default: the system's"),
 )
-_G46 = (
+_G47 = (
     ("out", "FILE", "of `fit shapes` and `fit decode`: write what was fitted there"),
     ("from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests"),
     ("judge", "TRACE", "the same, and judge it by half of this one's requests too"),
     ("process", "NAME", "judge this process by the traces of --judge instead of fitting one"),
     ("name", "NAME", "what --out calls that process (default: MODEL/measured)"),
 )
-_G47 = (
+_G48 = (
     ("file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini"),
 )
-_G48 = (
+_G49 = (
     ("run", "N", "this run alone (default: all of the database)"),
 )
 
@@ -351,10 +371,11 @@ OPTIONS = {
     "calibrate": _G42 + _G10,
     "generate": _G0 + _G2 + _G3 + _G5 + _G43 + _G10 + _G11,
     "replay": _G44 + _G3 + _G10 + _G14 + _G11,
-    "server": _G45 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
+    "serve": _G45 + _G0 + _G1 + _G2 + _G3 + _G7 + _G8 + _G10 + _G11,
+    "server": _G46 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "check-plugin": (),
-    "fit": _G46 + _G10,
-    "sensitivity": _G47 + _G13 + _G10 + _G14,
+    "fit": _G47 + _G10,
+    "sensitivity": _G48 + _G13 + _G10 + _G14,
     "merge": _G10,
-    "cite": _G48 + _G10,
+    "cite": _G49 + _G10,
 }

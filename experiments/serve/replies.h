@@ -1,0 +1,44 @@
+/* Replies: what a call's tokens are, and their text.
+ *
+ * A simulation decides how many tokens there are and when, and no token of them: they are words,
+ * one token each, drawn by the call's seed (lorem), or the prompt once more (echo). A device with
+ * weights of a checkpoint says them itself; random weights' tokens are no text, and stand for
+ * words, too. With a tokenizer words are tokens of its vocabulary that are a blank and letters, so
+ * that a reply's text has as many tokens as its usage counts; without one words are fixed, and a
+ * device's tokens are written as numbers. */
+#ifndef UNMASK_EXPERIMENTS_SERVE_REPLIES_H
+#define UNMASK_EXPERIMENTS_SERVE_REPLIES_H
+
+#include "engine/text/chat.h"
+#include "engine/weights/tokenizer.h"
+#include "experiments/serve/call.h"
+
+struct replies_request {
+    const char *tokenizer; /* a folder; NULL: there is none */
+    const char *chat;      /* a template's name; NULL: the folder's */
+    bool echoes;
+    bool decodes; /* a device's tokens are the text */
+    uint64_t seed;
+};
+
+struct replies {
+    struct replies_request request;
+    struct tokenizer *tokenizer; /* NULL: there is none */
+    const struct chat *chat;
+    int32_t *words; /* [n_words]: tokens of the vocabulary; NULL: the fixed words */
+    size_t n_words;
+};
+
+/* ERR_USAGE and ERR_WORLD as the tokenizer's; ERR_USAGE where its vocabulary has no words. */
+int replies_open(const struct replies_request *request, struct replies *out, struct err *err);
+void replies_close(struct replies *replies);
+
+/* The key of a call's draws: its own seed's, or that of the server's seed and the call's id. */
+uint64_t replies_key(const struct replies *replies, const struct call *call, uint64_t id);
+
+/* The text of the reply's tokens from where it was last written to `end`, without what is still
+ * half a character unless `is_last`; the caller frees it. Moves what the call says is written. */
+char *replies_text(const struct replies *replies, struct call *call, uint32_t end, bool is_last,
+                   size_t *size);
+
+#endif
