@@ -50,7 +50,7 @@ static bool chooses_unrolled(const struct system *s) {
 
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
-    return kind != DECODE_COUNT && kind != DECODE_THRESHOLD &&
+    return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
            s->settings.block_tokens > DECODE_MAX_RANKED;
 }
 

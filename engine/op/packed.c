@@ -213,6 +213,7 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
         n->low = step->rule.low;
         n->factor = step->rule.factor;
         n->bound = step->rule.bound;
+        n->edit = step->rule.kind == DECODE_JOINT ? step->rule.edit : 0;
     }
     n->credit = packed->credits ? step->credit : (struct decode_credit){0};
     lay_out(packed);

@@ -58,8 +58,8 @@ bool outcome_is_watched(const struct outcome *outcome) {
 bool outcome_tracks_rows(const struct outcome *outcome) {
     const struct system *system = system_of(outcome);
     return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
-           system->settings.logit_scope == LOGITS_MASKED || rows_leave_out(&system->rows) ||
-           system->cache->reads_entropy != 0;
+           system->settings.logit_scope == LOGITS_MASKED || system->revises ||
+           rows_leave_out(&system->rows) || system->cache->reads_entropy != 0;
 }
 
 /* In the step number `i` of those since the host looked last. */

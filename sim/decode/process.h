@@ -140,6 +140,15 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy);
 
+/* What a decoder revises of the decided positions from n_fixed on, whose tokens were chosen with
+ * the confidences held[block_length]: sets revised[block_length] to 1 or 0, and held to the new
+ * confidence where it is 1. A position holds its settled token where the confidence was at its bar,
+ * else a rival; it is given its settled token where its present confidence, as if it were masked,
+ * is at its bar and above `edit`. What is settled stays. */
+void process_revisions(const struct decode_process *process, uint64_t seed,
+                       const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
+                       uint8_t *revised);
+
 /* A pass of credit (rule.h) over the masked positions in keep[block_length]: raises their
  * confidences. earned[block_length, 2], of each position's settled token and its rival, is all 0
  * when the block begins; the credit of the token that is not the most likely one counts for

@@ -13,8 +13,8 @@
 
 enum { MASK = 126336, MAX_REQUESTS = 20 };
 
-static const char *const rule_names[] = {"take", "threshold", "factor", "hierarchical",
-                                         "entropy-bounded"};
+static const char *const rule_names[] = {"take",         "threshold",       "factor",
+                                         "hierarchical", "entropy-bounded", "joint"};
 
 static float some_value(int ties) {
     return ties ? (float)between(1, 64) / 64 : (float)(draw() >> 40) * 0x1p-24f;
@@ -52,12 +52,12 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         at += 1 + (draw() % 5 == 0); /* some runs end though the next row is masked, too */
-        ((int32_t *)token->host)[i] = between(0, 1 << 20);
+        ((int32_t *)token->host)[i] = rule == DECODE_JOINT ? between(0, 4) : between(0, 1 << 20);
         ((int64_t *)position->host)[i] = at;
     }
     for (int i = 0; i < 3 * n; i++) {
         const bool is_mask = masked == 3 || ((masked == 0 || masked == 5) && draw() % 2);
-        ((int32_t *)canvas->host)[i] = is_mask ? MASK : between(0, 1000);
+        ((int32_t *)canvas->host)[i] = is_mask ? MASK : between(0, rule == DECODE_JOINT ? 4 : 1000);
     }
     for (int r = 0; r < b && (masked == 1 || masked == 5); r++) {
         if (n_rows[r] > 0) {
@@ -74,7 +74,7 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     }
     struct array *firsts = integers(first, b), *lengths = integers(n_rows, b);
     struct array *takes = integers(take, b), *start = longs(starts, b), *key = longs(keys, b);
-    const float slack = draw() % 2 ? 0 : 0x1p-5f;
+    const float slack = draw() % 2 ? 0 : 0x1p-5f, edit = (float)between(0, 16) / 16;
     const float temperatures[] = {0, 0, 0x1p-4f, 1, 0x1p20f};
     const float temperature = rule == DECODE_COUNT ? temperatures[draw() % 5] : 0;
     for (int side = 0; side < 2; side++) {
@@ -87,7 +87,7 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
             .canvas = masked == 4 ? NULL : OF(canvas), .committed = OF(committed),
             .n_committed = OF(counts), .n_requests = b, .max_rows = longest, .mask_token = MASK,
             .rule = rule, .rank = rank, .slack = slack, .low = 0.4f, .factor = 1, .bound = 0.8f,
-            .temperature = temperature, );
+            .edit = edit, .temperature = temperature, );
         side ? launched(kernel_decode(&call, NULL), rule_names[rule]) : ref_decode(&call);
     }
     char name[64];
@@ -349,7 +349,7 @@ int main(int argc, char **argv) {
     struct head *head;
     must(head_open(&head), "head_open");
     for (int i = 0; i < (small ? 2 : 12); i++) {
-        for (int rule = 0; rule <= DECODE_ENTROPY_BOUNDED; rule++) {
+        for (int rule = 0; rule < DECODE_KINDS; rule++) {
             for (int masked = 0; masked < 6; masked++) {
                 for (int rank = 0; rank <= RANK_DRAW; rank++) {
                     test_rule((enum decode_kind)rule, (enum decode_rank)rank, masked,
@@ -369,12 +369,14 @@ int main(int argc, char **argv) {
     for (int masked = 0; masked < 6; masked++) { /* several rows a thread */
         test_rule(DECODE_COUNT, RANK_MARGIN, masked, small ? 300 : 1500);
         test_rule(DECODE_THRESHOLD, RANK_CONFIDENCE, masked, small ? 300 : 1500);
+        test_rule(DECODE_JOINT, RANK_CONFIDENCE, masked, small ? 300 : 1500);
         test_rule(DECODE_FACTOR, RANK_CONFIDENCE, masked, small ? 150 : 700);
         test_rule(DECODE_HIERARCHICAL, RANK_CONFIDENCE, masked, small ? 150 : 700);
         test_rule(DECODE_ENTROPY_BOUNDED, RANK_ENTROPY, masked, small ? 150 : 700);
     }
     if (!small) {
         test_rule(DECODE_COUNT, RANK_CONFIDENCE, 3, 5000);
+        test_rule(DECODE_JOINT, RANK_CONFIDENCE, 0, 5000);
         test_statistics(32, 157184, 0);
         test_statistics(33, 151667, 2);
         test_head_statistics(head, 33, 256, 126464);
