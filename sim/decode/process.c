@@ -40,7 +40,9 @@ struct decode_process process_kumaraswamy(double a, double b) {
         .independent = 1,
         .a = a,
         .b = b,
-        .tail_spread = 1};
+        .tail_spread = 1,
+        .edit_scale = 1,
+        .edit_share = 1};
 }
 
 static bool is_behind_text(const struct decode_view *view, uint32_t i) {
@@ -180,6 +182,9 @@ static float confidence_at(struct walk *walk, double s, uint64_t tail_key, uint3
     if (!is_behind_text(walk->view, i) && is_lost(walk, i, gap)) {
         x = lost_logit(walk, i);
     }
+    if (process->edits && !is_behind_text(walk->view, i)) {
+        x = process->edit_location + process->edit_scale * x;
+    }
     if (s > 0 && !is_behind_text(walk->view, i)) {
         double q = second_share(process, tail_key, walk->view->block_start + (uint64_t)i);
         x = s * x + log(sharpened_share(q, s)) - s * log(q);
@@ -292,6 +297,15 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
     }
 }
 
+/* Whether a token that was chosen, or would be, with this confidence is not the settled one. */
+static bool is_wrong(const struct decode_process *process, float confidence, float bar) {
+    double p = (double)confidence;
+    if (process->edits && !process->independent) {
+        p = sigmoid((log(p / (1 - p)) - process->edit_location) / process->edit_scale);
+    }
+    return process->edit_share * (1 - p) > 1 - (double)bar;
+}
+
 void process_revisions(const struct decode_process *process, uint64_t seed,
                        const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
                        uint8_t *revised) {
@@ -308,13 +322,13 @@ void process_revisions(const struct decode_process *process, uint64_t seed,
             continue;
         }
         const float bar = keyed_draw(bar_key, position);
-        if (i >= n_fixed && held[i] < bar && !is_behind_text(view, i)) {
+        if (i >= n_fixed && !is_behind_text(view, i) && is_wrong(process, held[i], bar)) {
             const float now =
                 process->independent
                     ? inside(pow(1 - pow(1 - rng_at(edit_key, position), 1 / process->b),
                                  1 / process->a))
                     : confidence_at(&walk, s, tail_key, i);
-            revised[i] = now >= bar && now > edit;
+            revised[i] = !is_wrong(process, now, bar) && now > edit;
             held[i] = revised[i] ? now : held[i];
         }
         walk.gap = 0;
