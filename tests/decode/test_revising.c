@@ -8,6 +8,7 @@
 #include "sim/system/system.h"
 #include "tests/support/cli.h"
 #include "tests/support/says.h"
+#include "traces/decode_trace.h"
 
 enum { N = 4, B = 32 };
 
@@ -208,6 +209,34 @@ TEST(decisions_with_replaced_tokens_are_played) {
             "unmask: : pass 3 of request 0 commits 0 positions, where the masked ones of its "
             "block are 32: prompts or cache policy are not those it was recorded with",
             ASKED("--system", "sglang", "--model", "llada2-mini", "--decode", path));
+}
+
+/* Tokens that passes replaced which committed none, of a model that changes its mind. */
+static uint64_t replaced_late(const char *bound) {
+    char path[512];
+    struct decode_trace *trace;
+    struct err err = {0};
+    uint64_t n = 0;
+    snprintf(path, sizeof path, "%s", scratch_path("bounded.db"));
+    free(PRINTS(ASKED("--system", "sglang-s", "--set", "confidence=kumaraswamy", "--set", bound,
+                      "--decode-out", path)));
+    ck_assert_int_eq(decode_trace_read(path, DECODE_COUNTS, &trace, &err), 0);
+    const struct decode_source source = decode_trace_source(trace);
+    for (uint64_t r = 0; r < 12; r++) {
+        struct decode_pass pass;
+        for (uint32_t i = 0; source.pass(source.state, r, i, &pass, &err) == 0; i++) {
+            n += pass.committed == 0 ? pass.revised : 0;
+        }
+    }
+    decode_trace_close(trace);
+    return n;
+}
+
+TEST(a_simulated_block_has_no_more_passes_to_replace_tokens_in_than_are_set) {
+    const uint64_t one = replaced_late("decoder.max_post_edit_steps=1");
+    ck_assert_uint_eq(replaced_late("decoder.max_post_edit_steps=0"), 0);
+    ck_assert_uint_gt(one, 0);
+    ck_assert_uint_gt(replaced_late("decoder.max_post_edit_steps=16"), one);
 }
 
 /* ---- what is refused ---- */
