@@ -211,25 +211,47 @@ TEST(decisions_with_replaced_tokens_are_played) {
             ASKED("--system", "sglang", "--model", "llada2-mini", "--decode", path));
 }
 
-/* Tokens that passes replaced which committed none, of a model that changes its mind. */
-static uint64_t replaced_late(const char *bound) {
-    char path[512];
+/* Tokens that passes replaced, or those alone that passes did which committed none. */
+static uint64_t replaced_by(const char *path, bool late) {
     struct decode_trace *trace;
     struct err err = {0};
     uint64_t n = 0;
-    snprintf(path, sizeof path, "%s", scratch_path("bounded.db"));
-    free(PRINTS(ASKED("--system", "sglang-s", "--set", "confidence=kumaraswamy", "--set", bound,
-                      "--decode-out", path)));
     ck_assert_int_eq(decode_trace_read(path, DECODE_COUNTS, &trace, &err), 0);
     const struct decode_source source = decode_trace_source(trace);
     for (uint64_t r = 0; r < 12; r++) {
         struct decode_pass pass;
         for (uint32_t i = 0; source.pass(source.state, r, i, &pass, &err) == 0; i++) {
-            n += pass.committed == 0 ? pass.revised : 0;
+            n += !late || pass.committed == 0 ? pass.revised : 0;
         }
     }
     decode_trace_close(trace);
     return n;
+}
+
+TEST(a_timeline_says_how_many_tokens_of_a_block_were_replaced) {
+    char path[512], timeline[512], line[4096];
+    uint64_t n = 0;
+    snprintf(path, sizeof path, "%s", scratch_path("decisions.db"));
+    snprintf(timeline, sizeof timeline, "%s", scratch_path("timeline.json"));
+    free(PRINTS(ASKED("--system", "sglang-s", "--decode-out", path, "--timeline", timeline)));
+    FILE *file = fopen(timeline, "r");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *at = strstr(line, "\"replaced\":");
+        n += at != NULL ? strtoull(at + strlen("\"replaced\":"), NULL, 10) : 0;
+    }
+    fclose(file);
+    ck_assert_uint_gt(n, 0);
+    ck_assert_uint_eq(n, replaced_by(path, false));
+}
+
+/* Of a model that changes its mind. */
+static uint64_t replaced_late(const char *bound) {
+    char path[512];
+    snprintf(path, sizeof path, "%s", scratch_path("bounded.db"));
+    free(PRINTS(ASKED("--system", "sglang-s", "--set", "confidence=kumaraswamy", "--set", bound,
+                      "--decode-out", path)));
+    return replaced_by(path, true);
 }
 
 TEST(a_simulated_block_has_no_more_passes_to_replace_tokens_in_than_are_set) {
