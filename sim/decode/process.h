@@ -64,9 +64,9 @@
  * the drawn one is a place of this distribution (ladder.h), and its confidence its probability.
  * That a token which is not the most likely one makes the model less sure of others is not in here.
  *
- * A model that is trained to replace tokens it has chosen (LLaDA2.1) says other confidences than the
- * one of whose family it is, and is right as often: with `edits`, after the x above and before any
- * temperature,
+ * A model that is trained to replace tokens it has chosen (LLaDA2.1) says other confidences than
+ * the one of whose family it is, and is right as often: with `edits`, after the x above and before
+ * any temperature,
  *
  *     x -> edit_location + edit_scale x
  *
@@ -153,9 +153,9 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy);
 
-/* What a decoder replaces, above `edit`, of the decided positions from n_fixed on, whose tokens were
- * chosen with the confidences held[block_length]: sets revised[block_length] to 1 or 0, and held to
- * the new confidence where it is 1. */
+/* What a decoder replaces, above `edit`, of the decided positions from n_fixed on, whose tokens
+ * were chosen with the confidences held[block_length]: sets revised[block_length] to 1 or 0, and
+ * held to the new confidence where it is 1. */
 void process_revisions(const struct decode_process *process, uint64_t seed,
                        const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
                        uint8_t *revised);
