@@ -41,6 +41,19 @@ static __device__ __forceinline__ bool revises(const struct call_decode &call, i
                           call.canvas[call.position[row]], call.mask_token);
 }
 
+/* Those of a thread's rows of which `revised` has a bit are given their tokens. */
+template <int KEYS>
+static __device__ __forceinline__ void revise(const struct call_decode &call, int first,
+                                              uint64_t revised) {
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        if (revised >> i & 1) {
+            commit(call, first + top_index<KEYS>(i));
+            call.committed[first + top_index<KEYS>(i)] = DECIDE_REVISE;
+        }
+    }
+}
+
 /* The largest of all threads' values, for every thread. */
 template <int THREADS> static __device__ __forceinline__ float block_max(float x) {
     __shared__ float of_warp[32];
@@ -56,6 +69,20 @@ template <int THREADS> static __device__ __forceinline__ float block_max(float x
         x = fmaxf(x, of_warp[warp]);
     }
     return x;
+}
+
+/* How many rows a take or a threshold is, which is said. */
+static __device__ __forceinline__ uint32_t count_of(const struct call_decode &call, uint32_t n_sure,
+                                                    uint32_t n_candidates) {
+    uint32_t k = n_sure > 0 ? n_sure : 1;
+    if (call.rule == DECODE_COUNT) {
+        k = (uint32_t)max(call.take[blockIdx.x], 0);
+    }
+    k = min(k, n_candidates);
+    if (threadIdx.x == 0) {
+        say_committed(call, (int)k);
+    }
+    return k;
 }
 
 template <int THREADS, int KEYS, bool JOINT>
@@ -107,24 +134,10 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
         }
         return;
     }
-    if (JOINT && revised != 0) {
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) {
-            if (revised >> i & 1) {
-                const int row = first + top_index<KEYS>(i);
-                commit(call, row);
-                call.committed[row] = DECIDE_REVISE;
-            }
-        }
+    if (JOINT) {
+        revise<KEYS>(call, first, revised);
     }
-    uint32_t k = n_sure > 0 ? n_sure : 1;
-    if (call.rule == DECODE_COUNT) {
-        k = (uint32_t)max(call.take[blockIdx.x], 0);
-    }
-    k = min(k, n_candidates);
-    if (threadIdx.x == 0) {
-        say_committed(call, (int)k);
-    }
+    const uint32_t k = count_of(call, n_sure, n_candidates);
     if (k == 0) {
         return;
     }
