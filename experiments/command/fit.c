@@ -262,7 +262,7 @@ const struct command command_fit = {
         "predicts each point by a fit that has not seen it. `fit edits` fits what LLaDA2.1 makes "
         "of\n"
         "the confidences of LLaDA2.0 to its printed tokens a pass of two tasks\n"
-        "(experiments/study/paper/edit_modes.csv), and prints the others' beside what it "
+        "(experiments/study/paper/edit_modes.csv), and prints the others' next to what it "
         "predicts.\n"
         "`fit decode` fits the locations\n"
         "of experiments/study/locations.csv, each to its printed number. All but `fit edits` take "
