@@ -269,6 +269,18 @@ struct call_draw {
     enum kernel_dtype dtype;
 };
 
+/* Against stutter: of rows first_row .. + n_rows the logit of the token that stands before the
+ * row's position falls by `penalty`, where the row before is that position's. What is masked counts
+ * as a token. `logits` begins with row first_row. */
+struct call_penalise {
+    void *logits;            /* [n_rows, V] */
+    const int64_t *position; /* [first_row + n_rows], as call_decode's */
+    const int32_t *canvas;
+    float penalty;
+    int32_t first_row, n_rows, n_vocab;
+    enum kernel_dtype dtype;
+};
+
 /* Rows that rules other than take and threshold are decided over, at most, of one request. */
 enum { DECODE_MAX_RANKED = 4096 };
 

@@ -169,7 +169,9 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
     struct packed_counts *n = &packed->n;
     bool keeps = packed->exact || packed->features;
     int32_t n_pages = 0;
-    *n = (struct packed_counts){.rank = step->rule.rank, .temperature = step->rule.temperature};
+    *n = (struct packed_counts){.rank = step->rule.rank,
+                                .temperature = step->rule.temperature,
+                                .penalty = step->rule.penalty};
     for (uint32_t i = 0; i < step->shape->n_spans; i++) {
         const struct span *span = step->shape->spans[i];
         const struct step_part *part = &step->parts[i];

@@ -3,9 +3,11 @@
  * joined by one for edits looks at the other rows as well. The other rules look at every
  * candidate's place among the others, which few rows leave cheap. */
 #include "kernels/decode/top.cuh"
+#include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
+#include "kernels/launches.h"
 #include "kernels/rules/decide.h"
 
 static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
@@ -293,5 +295,27 @@ extern "C" cudaError_t kernel_decode(const struct call_decode *call, cudaStream_
                         : shape.each == 4   ? decode_kernel<1024, 4, true>
                                             : decode_kernel<1024, 64, true>;
     launch(joint ? joint_kernel : kernel, n, (unsigned)shape.threads, 0, stream, *call);
+    return cudaGetLastError();
+}
+
+/* A thread a row. */
+static __global__ void __launch_bounds__(PENALISE_THREADS)
+    penalise_kernel(const struct call_penalise call) {
+    const int i = blockIdx.x * PENALISE_THREADS + threadIdx.x, row = call.first_row + i;
+    if (i < call.n_rows && row > 0 && call.position[row] == call.position[row - 1] + 1) {
+        const int64_t at = (int64_t)i * call.n_vocab + call.canvas[call.position[row - 1]];
+        __nv_bfloat16 *logit = static_cast<__nv_bfloat16 *>(call.logits) + at;
+        *logit = __float2bfloat16_rn(RULE_ADD(__bfloat162float(*logit), -call.penalty));
+    }
+}
+
+extern "C" cudaError_t kernel_penalise(const struct call_penalise *call, cudaStream_t stream) {
+    if (call->dtype != KERNEL_BF16 || call->n_rows < 0 || call->first_row < 0) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_rows > 0) {
+        const unsigned n = (unsigned)(call->n_rows + PENALISE_THREADS - 1) / PENALISE_THREADS;
+        penalise_kernel<<<n, PENALISE_THREADS, 0, stream>>>(*call);
+    }
     return cudaGetLastError();
 }

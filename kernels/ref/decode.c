@@ -103,6 +103,17 @@ void ref_decode(const struct call_decode *call) {
     }
 }
 
+void ref_penalise(const struct call_penalise *call) {
+    for (int64_t i = 0; i < call->n_rows; i++) {
+        const int64_t row = call->first_row + i;
+        if (row > 0 && call->position[row] == call->position[row - 1] + 1) {
+            const int64_t at = i * call->n_vocab + call->canvas[call->position[row - 1]];
+            const double logit = ref_load(call->logits, call->dtype, at);
+            ref_store(call->logits, call->dtype, at, logit - (double)call->penalty);
+        }
+    }
+}
+
 /* The entry of a token in a list of n, a new one with nothing where it has none. */
 static int32_t entry_of(int32_t *tokens, float *earned, int32_t *n, int32_t n_slots,
                         int32_t token) {

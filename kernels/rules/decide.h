@@ -63,6 +63,7 @@ struct decode_rule {
      * that begin without a masked position may revise, those after them change nothing. */
     float edit;
     uint32_t post_passes;
+    float penalty; /* that the logit of the token before a position loses, ahead of everything */
 };
 
 /* DECODE_JOINT: whether a decided row is given its most likely token in place of the one it holds.

@@ -57,7 +57,7 @@ int decode_rule_check(const struct decode_rule *rule, bool counts, bool has_stat
         : !(is_within(rule->threshold, -1e9f, 1e9f) && is_within(rule->slack, 0, 1e9f) &&
             is_within(rule->low, -1e9f, 1e9f) && is_within(rule->factor, 0, 1e9f) &&
             is_within(rule->bound, 0, 1e9f) && is_within(rule->temperature, 0, 1e9f) &&
-            is_within(rule->edit, 0, 1))
+            is_within(rule->edit, 0, 1) && is_within(rule->penalty, 0, 1e9f))
             ? "leaves a number of its rule unset, or out of range"
             : NULL;
     if (rule->kind >= DECODE_KINDS || rule->rank >= DECODE_RANKS) {

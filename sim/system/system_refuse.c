@@ -156,6 +156,10 @@ static int check_revising(const struct system *s, struct err *err) {
                          "edit threshold to the other one at most",
                          decoder, (double)rule.edit, (double)rule.threshold);
     }
+    if (rule.penalty > 0 && (s->runtime.fused_head || s->settings.allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(err, "decoder.penalty changes logits that exist, in planned steps: set "
+                              "runtime.fused_head = off and allocator = planned");
+    }
     if (s->model->mask != MASK_BLOCK_CAUSAL || s->model->shifted_logits) {
         return err_usage(err,
                          "decoder %s is for block-causal models whose logits are of their own "

@@ -279,6 +279,10 @@ TEST(what_cannot_be_revised_is_one_sentence) {
          {"decoder.edit_threshold=-0.1"},
          "test: '-0.1' is not a value for edit_threshold of decoder joint-threshold: expected a "
          "number from 0 to 1"},
+        {"sglang-s",
+         {"decoder.penalty=1", "runtime.fused_head=on"},
+         "decoder.penalty changes logits that exist, in planned steps: set runtime.fused_head = "
+         "off and allocator = planned"},
         {"focus",
          {"decoder=joint-threshold"},
          "decoder joint-threshold revises tokens of its whole block, of which cache focus leaves "

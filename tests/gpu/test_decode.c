@@ -99,6 +99,40 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     arrays_free();
 }
 
+/* Rows that follow one another in a canvas, and some that do not, in two calls of one step. */
+static void test_penalise(int n_rows, int n_vocab) {
+    struct array *logits = random_bf16((int64_t)n_rows * n_vocab, 0);
+    struct array *position = array_new((size_t)n_rows * 8);
+    struct array *canvas = array_new((size_t)n_rows * 8);
+    int64_t at = 0;
+    for (int i = 0; i < n_rows; i++) {
+        at += 1 + (draw() % 5 == 0 && at + 2 < 2 * n_rows - (n_rows - i));
+        ((int64_t *)position->host)[i] = at < 2 * n_rows ? at : 2 * n_rows - 1;
+    }
+    for (int i = 0; i < 2 * n_rows; i++) {
+        ((int32_t *)canvas->host)[i] = between(0, n_vocab - 1);
+    }
+    push(logits), push(position), push(canvas);
+    const int first = between(0, n_rows - 1);
+    for (int side = 0; side < 2; side++) {
+        for (int part = 0; part < 2; part++) {
+            const int from = part ? first : 0;
+            struct call_penalise call =
+                MAKE(struct call_penalise, .position = OF(position), .canvas = OF(canvas),
+                     .penalty = 1.5f, .first_row = from, .n_rows = part ? n_rows - first : first,
+                     .n_vocab = n_vocab, .dtype = KERNEL_BF16);
+            call.logits = (uint16_t *)OF(logits) + (int64_t)from * n_vocab;
+            if (side == 1) {
+                launched(kernel_penalise(&call, NULL), "penalise");
+            } else {
+                ref_penalise(&call);
+            }
+        }
+    }
+    check_bytes(logits, (size_t)n_rows * n_vocab * 2, "penalised logits");
+    arrays_free();
+}
+
 static void test_limits(void) {
     struct call_decode call = {
         .n_requests = 1, .max_rows = DECODE_MAX_RANKED + 1, .rule = DECODE_FACTOR};
@@ -362,6 +396,7 @@ int main(int argc, char **argv) {
         test_head_statistics(head, between(1, 40), between(1, 20) * 8, between(2, 2000));
         test_head_statistics(NULL, between(1, 400), between(1, 20) * 8, between(2, 2000));
         test_credit(between(1, 70), between(2, 3000), between(1, 40), 6);
+        test_penalise(between(1, 400), between(2, 3000));
         for (int ties = 0; ties < 8; ties++) {
             test_draw(between(1, 70), between(1, 3000), ties % 2);
         }

@@ -102,6 +102,7 @@ static void add_decode(struct launch_list *list) {
     add_fixed(list, EXPECTED_THREADS, "add_expected_kernel");
     add_fixed(list, NEXT_STEP_THREADS, "next_step_kernel");
     add_fixed(list, CREDIT_THREADS, "credit_kernel");
+    add_fixed(list, PENALISE_THREADS, "penalise_kernel");
     add_both(list, SAMPLE_THREADS, "sample_kernel");
     add_both(list, HEAD_REDUCE_THREADS, "head_reduce_kernel");
     add_both(list, HEAD_MERGE_THREADS, "head_merge_kernel");

@@ -10,15 +10,15 @@
 #define TOKENS  "tests/golden/engine/joint-threshold/tokens.jsonl"
 #define MODEL   "experiments/train/models/sdar-2m"
 
-enum { N_PROMPTS = 10, N_SETTINGS = 5 };
+enum { N_PROMPTS = 10, N_SETTINGS = 6 };
 
 static const char *const keys[] = {"threshold", "edit_threshold", "max_post_edit_steps",
-                                   "zero_edits"};
-enum { N_KEYS = 4 };
+                                   "zero_edits", "penalty"};
+enum { N_KEYS = 5 };
 
 /* decoder.KEY=VALUE of a setting; one that it does not name is as it is by default. */
 static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
-    static const char *const defaults[] = {"0.5", "0", "16", "on"};
+    static const char *const defaults[] = {"0.5", "0", "16", "on", "0"};
     for (int i = 0; i < N_KEYS; i++) {
         const json_t *value = json_object_get(line, keys[i]);
         if (json_is_number(value)) {
@@ -89,7 +89,8 @@ TEST(tokens_passes_and_replaced_tokens_are_those_of_the_specification) {
                     "--workload", PROMPTS, "--output-tokens", "64", "--eos", "none", "--system",
                     "sglang", "--decoder", "joint-threshold", "--outputs", outputs, "--decode-out",
                     decisions, "--db", db, "--levels", "events", "--set", settings[0], "--set",
-                    settings[1], "--set", settings[2], "--set", settings[3]));
+                    settings[1], "--set", settings[2], "--set", settings[3], "--set", settings[4],
+                    "--set", "runtime.fused_head=off"));
         assert_tokens(setting, outputs);
         assert_passes(setting, decisions);
         snprintf(run, sizeof run, "%zu", n_lines + 1);

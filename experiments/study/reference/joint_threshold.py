@@ -34,6 +34,7 @@ SETTINGS = [
     dict(threshold=0.1, edit_threshold=0.0),  # most tokens are filled too soon
     dict(threshold=0.1, edit_threshold=0.0, max_post_edit_steps=1),
     dict(threshold=0.7, edit_threshold=0.0, zero_edits="off"),  # diffusers' meaning of 0
+    dict(threshold=0.1, edit_threshold=0.0, penalty=4.0),
 ]
 
 
@@ -100,7 +101,8 @@ class Model:
         return self.times(self.rms(x[-rows:], "model.norm"), "model.embed_tokens")
 
 
-def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_steps=16, zero_edits="on"):
+def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_steps=16, zero_edits="on",
+                 penalty=0.0):
     """Fills the block x, in place; returns its passes and how many tokens were replaced."""
     mask = model.config.mask_token_id
     given = x != mask
@@ -109,6 +111,7 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
     finished = False
     while not finished:
         logits = model.logits(torch.cat([before, x]), len(x))
+        logits[torch.arange(1, len(x)), x[:-1]] -= penalty
         p, v = logits.softmax(-1).max(-1)
         passes += 1
         masked = x == mask

@@ -7,7 +7,7 @@
 #include "sim/policy/decoder/decoder.h"
 
 struct state {
-    double threshold, edit_threshold;
+    double threshold, edit_threshold, penalty;
     uint32_t max_post_edit_steps;
     bool zero_edits;
 };
@@ -23,6 +23,9 @@ static const struct param params[] = {
     {"max_post_edit_steps", PARAM_U32, 0, "steps", "16", 0, 4096, NULL,
      offsetof(struct state, max_post_edit_steps),
      "steps over a block without masks that may replace tokens [decoder.edit_threshold < 1]"},
+    {"penalty", PARAM_F64, 0, "1", "0", 0, 1000, NULL, offsetof(struct state, penalty),
+     "what the logit of the token before a position loses, against stutter; live alone: what is "
+     "drawn does not know of it"},
 };
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {
@@ -33,7 +36,8 @@ static void rule(const void *opaque, const struct request *request, struct decod
                                 .rank = RANK_CONFIDENCE,
                                 .threshold = (float)state->threshold,
                                 .edit = edits ? (float)state->edit_threshold : 1,
-                                .post_passes = state->max_post_edit_steps};
+                                .post_passes = state->max_post_edit_steps,
+                                .penalty = (float)state->penalty};
 }
 
 const struct decoder decoder_joint_threshold = {
