@@ -209,6 +209,8 @@ TEST(decisions_with_replaced_tokens_are_played) {
             "unmask: : pass 3 of request 0 commits 0 positions, where the masked ones of its "
             "block are 32: prompts or cache policy are not those it was recorded with",
             ASKED("--system", "sglang", "--model", "llada2-mini", "--decode", path));
+    REFUSES(1, "unmask: : no rollout follows decoder 'joint-threshold'", "fit", "decode", "--from",
+            path, "--judge", path);
 }
 
 /* Tokens that passes replaced, or those alone that passes did which committed none. */
