@@ -47,12 +47,16 @@ static bool chooses_unrolled(const struct system *s) {
 
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
-    return kind != DECODE_COUNT && kind != DECODE_THRESHOLD &&
+    return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
            s->settings.block_tokens > DECODE_MAX_RANKED;
 }
 
 static bool divides_alone(const struct system *s) {
     return s->settings.temperature != 1 && !system_reads_logits(s);
+}
+
+static bool penalises(const struct system *s) {
+    return decoder_rule_always(s->decoder, s->decoder_state).penalty > 0;
 }
 
 static bool has_odd_rows(const struct system *s) {
@@ -136,6 +140,8 @@ const struct feature feature_table[] = {
      "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
     {OF_DECODER, WHERE_RANKS, "credit", gives_credit,
      "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
+    {OF_DECODER, WHERE_RANKS, "decoder.penalty above 0", penalises,
+     "it changes the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
     {OF_SYSTEM, WHERE_RANKS, "iteration = smooth", smooths,
      "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
     {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,

@@ -279,6 +279,18 @@ struct call_draw {
     enum kernel_dtype dtype;
 };
 
+/* Against stutter: of rows first_row .. + n_rows the logit of the token that stands before the
+ * row's position falls by `penalty`, where the row before is that position's. What is masked counts
+ * as a token. `logits` begins with row first_row. */
+struct call_penalise {
+    void *logits;            /* [n_rows, V] */
+    const int64_t *position; /* [first_row + n_rows], as call_decode's */
+    const int32_t *canvas;
+    float penalty;
+    int32_t first_row, n_rows, n_vocab;
+    enum kernel_dtype dtype;
+};
+
 /* Rows that rules other than take and threshold are decided over, at most, of one request. */
 enum { DECODE_MAX_RANKED = 4096 };
 
@@ -287,7 +299,8 @@ enum { DECODE_MAX_RANKED = 4096 };
  * that rank first (all, when there are fewer). The rules are those of rules/decide.h. Without a
  * canvas every row is a candidate and nothing is written but `committed`. A request one of whose
  * candidates has a confidence or a rank that is no number commits nothing, and its n_committed is
- * DECODE_NOT_NUMBERS. */
+ * DECODE_NOT_NUMBERS. DECODE_JOINT, which has a canvas, also decides on rows that are no
+ * candidates: where one of those has a confidence that is no number it is the same. */
 struct call_decode {
     const float *confidence;           /* [N] */
     const float *margin, *entropy;     /* [N]; read where they rank */
@@ -300,14 +313,15 @@ struct call_decode {
     const int64_t *position; /* [N], where in canvas a row's token goes, ascending in a request
                                 where runs count; NULL with canvas NULL: the row's number */
     int32_t *canvas;         /* token ids, written at committed positions, or NULL */
-    uint8_t *committed;      /* [N], 1 or 0; written for the rows of requests alone */
-    int32_t *n_committed;    /* [B] or NULL */
+    uint8_t *committed;      /* [N], enum decide_outcome; written for the rows of requests alone */
+    int32_t *n_committed;    /* [B] or NULL; those revised are not counted */
     int32_t n_requests;
     int32_t max_rows; /* the most rows of a request, known to the host; at most 65536 */
     int32_t mask_token;
     enum decode_kind rule;
     enum decode_rank rank;
     float slack, low, factor, bound;
+    float edit;        /* of DECODE_JOINT */
     float temperature; /* of DECODE_COUNT; above 0 rows rank by keyed_noised (rules/keyed.h), by the
                           request's key and the position in its canvas */
 };

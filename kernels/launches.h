@@ -15,6 +15,7 @@ enum {
     EXPECTED_THREADS = 256, /* keeping and adding expected embeddings */
     NEXT_STEP_THREADS = 1024,
     SAMPLE_THREADS = 512,
+    PENALISE_THREADS = 128,
     CREDIT_THREADS = 128,
     HEAD_REDUCE_THREADS = 256,
     HEAD_MERGE_THREADS = 128,

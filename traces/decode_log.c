@@ -19,10 +19,11 @@ static const char schema[] =
     "CREATE TABLE pass(request INTEGER, passes INTEGER, committed INTEGER, processed INTEGER,"
     " kept INTEGER, reach INTEGER, start INTEGER, length INTEGER, masked BLOB, run BLOB, keep BLOB,"
     " chosen BLOB, seen BLOB, token BLOB, confidence BLOB, margin BLOB, entropy BLOB,"
-    " importance_before BLOB, importance_after BLOB, unmasked INTEGER, revised BLOB, again BLOB);";
+    " importance_before BLOB, importance_after BLOB, unmasked INTEGER, revised BLOB, again BLOB,"
+    " revisions INTEGER);";
 static const char insert_request[] = "INSERT INTO request VALUES(?, ?, ?, ?)";
 static const char insert_pass[] =
-    "INSERT INTO pass VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    "INSERT INTO pass VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES };
 /* Outcomes that have a bitmap where a pass has any, after the other columns. */
@@ -30,7 +31,7 @@ static const uint8_t others[] = {OUTCOME_REVISE, OUTCOME_AGAIN};
 enum { N_OTHERS = sizeof others / sizeof others[0] };
 
 /* Columns, counted from 1. */
-enum { FIRST_BLOB = 9, UNMASKED = FIRST_BLOB + N_BLOBS };
+enum { FIRST_BLOB = 9, UNMASKED = FIRST_BLOB + N_BLOBS, REVISIONS = UNMASKED + 1 + N_OTHERS };
 
 /* Equal passes; of one whose positions are known, these as they are stored. */
 struct row {
@@ -212,7 +213,7 @@ static void pack(const struct decode_positions *p, struct row *row) {
 
 static bool is_equal(const struct decode_pass *a, const struct decode_pass *b) {
     return a->committed == b->committed && a->processed == b->processed && a->kept == b->kept &&
-           a->reach == b->reach && a->unmasked == b->unmasked;
+           a->reach == b->reach && a->unmasked == b->unmasked && a->revised == b->revised;
 }
 
 void decode_log_add(struct decode_log *log, uint64_t request, const struct decode_pass *pass,
@@ -282,6 +283,7 @@ static int write_row(struct decode_log *log, uint64_t request, const struct row 
         }
     }
     sqlite3_bind_int64(statement, UNMASKED, pass->unmasked);
+    sqlite3_bind_int64(statement, REVISIONS, pass->revised);
     return sqlite3_step(statement) == SQLITE_DONE ? 0 : cannot(log, err);
 }
 

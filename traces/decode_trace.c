@@ -25,9 +25,11 @@ static const char select_passes[] =
     " FROM pass ORDER BY request, rowid";
 static const char select_counts[] = "SELECT request, passes, committed, processed, kept, reach, %s"
                                     " FROM pass ORDER BY request, rowid";
-/* By version: version 1 knew of commits alone. */
+/* By version: version 1 knew of commits alone, version 2 of what was revised as bitmaps. */
 static const char *const other_columns[DECODE_TRACE_VERSION + 1] = {
-    [1] = "0, NULL, NULL", [2] = "unmasked, revised, again"};
+    [1] = "0, NULL, NULL, 0",
+    [2] = "unmasked, revised, again, 0",
+    [3] = "unmasked, revised, again, revisions"};
 /* Outcomes that have a bitmap where a pass has any. */
 static const uint8_t others[] = {OUTCOME_REVISE, OUTCOME_AGAIN};
 enum { N_OTHERS = sizeof others / sizeof others[0] };
@@ -195,7 +197,7 @@ struct place {
 static int read_counts(const struct input *input, sqlite3_stmt *row, const struct place *place,
                        struct run *run, struct err *err) {
     const struct decode_trace *trace = input->trace;
-    const int unmasked = unmasked_column(input);
+    const int unmasked = unmasked_column(input), revisions = unmasked + 1 + N_OTHERS;
     struct decode_pass *pass = &run->pass;
     const uint32_t block = trace->block_tokens;
     const struct {
@@ -210,10 +212,11 @@ static int read_counts(const struct input *input, sqlite3_stmt *row, const struc
          &block},
         {"committed", ", the positions kept", 2, &pass->committed, NULL, &pass->kept},
         {"unmasked", ", the positions kept", unmasked, &pass->unmasked, NULL, &pass->kept},
+        {"revisions", ", the positions kept", revisions, &pass->revised, NULL, &pass->kept},
         {"passes", "", 1, &run->n, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
-        bool may_be_none = columns[i].column == 2 || columns[i].column == unmasked;
+        bool may_be_none = columns[i].column == 2 || columns[i].column >= unmasked;
         int64_t least = columns[i].least != NULL ? *columns[i].least : !may_be_none;
         int64_t most = columns[i].most != NULL ? *columns[i].most : UINT32_MAX, value;
         if (!count_of(row, columns[i].column, least, most, false, &value)) {
@@ -428,6 +431,9 @@ static int finish_requests(struct decode_trace *trace, struct err *err) {
             }
             if (run->pass.unmasked > 0) {
                 take_digest(trace, run->pass.unmasked);
+            }
+            if (run->pass.revised > 0) {
+                take_digest(trace, ~(uint64_t)run->pass.revised);
             }
             if (trace->has_answers) {
                 take_digest(trace, is->answer_tokens);

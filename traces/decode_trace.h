@@ -30,7 +30,8 @@
 
 enum {
     DECODE_TRACE_ID = 0x756d6474, /* SQLite's application_id */
-    DECODE_TRACE_VERSION = 2,     /* and user_version; 1 lacked unmasked, revised and again */
+    DECODE_TRACE_VERSION = 3, /* and user_version; 1 lacked unmasked, revised and again, 2 lacked
+                                 revisions, how many positions are revised */
     DECODE_MOST_POSITIONS = 1 << 20,
 };
 

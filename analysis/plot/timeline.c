@@ -35,6 +35,7 @@ struct track {
     uint32_t block;
     uint32_t found_tokens;     /* when it was admitted, of what prompts share */
     uint32_t passes;           /* like ones that follow one another; 0: none, or those that reuse */
+    uint64_t replaced;         /* tokens of the block that were given another one */
     uint8_t phase;             /* of these */
     bool ends_block;           /* with the step that is reported next */
     int64_t stay_ns, block_ns; /* since when */
@@ -287,9 +288,14 @@ static void end_block(struct timeline *timeline, uint64_t request, struct track 
                       int64_t now_ns, bool is_whole, struct err *err) {
     char name[64];
     snprintf(name, sizeof name, "block %" PRIu32 "%s", track->block, is_whole ? "" : ", cut");
-    if (now_ns > track->block_ns) {
-        put_slice(timeline, request, name, track->block_ns, now_ns, "", err);
+    char args[64] = "";
+    if (track->replaced > 0) {
+        snprintf(args, sizeof args, "\"replaced\":%" PRIu64, track->replaced);
     }
+    if (now_ns > track->block_ns) {
+        put_slice(timeline, request, name, track->block_ns, now_ns, args, err);
+    }
+    track->replaced = 0;
     track->block_ns = now_ns;
 }
 
@@ -319,6 +325,7 @@ static void add_pass(struct timeline *timeline, const struct step_record *r, uin
     const uint64_t request = r->request_ids[member];
     struct track *track = track_of(timeline, request, err);
     const uint8_t phase = r->phases[member];
+    track->replaced += r->passes != NULL ? (uint64_t)r->repeat * r->passes[member].revised : 0;
     bool goes_on = track->passes > 0 && track->phase == phase && r->start_ns == track->end_ns &&
                    track->start_ns >= track->block_ns;
     if (!goes_on) {

@@ -35,6 +35,7 @@ static int launch_decisions(const struct launch *l, int32_t first, int32_t n, in
         .low = of->low,
         .factor = of->factor,
         .bound = of->bound,
+        .edit = of->edit,
         .temperature = rule == DECODE_COUNT ? of->temperature : 0,
     };
     return n > 0 ? l->table->decode(l->device, &call) : DEVICE_OK;

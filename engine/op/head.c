@@ -9,6 +9,19 @@ static float *from_row(float *values, int64_t row) {
     return values != NULL ? values + row : NULL;
 }
 
+/* Of the rows that are sampled next. */
+static int penalise(const struct launch *l) {
+    const struct call_penalise call = {.logits = rows_at(l, l->op->in[0]),
+                                       .position = wide(l, PACKED_TARGETS),
+                                       .canvas = l->issue->room->canvases,
+                                       .penalty = counts(l)->penalty,
+                                       .first_row = (int32_t)l->instance->first_row,
+                                       .n_rows = (int32_t)l->instance->n_rows,
+                                       .n_vocab = (int32_t)l->model->vocab,
+                                       .dtype = l->dtype};
+    return call.penalty > 0 ? l->table->penalise(l->device, &call) : DEVICE_OK;
+}
+
 static int launch_sample(const struct launch *l) {
     const struct candidates to = issue_candidates(l->issue, l->op->out[0]);
     const struct call_sample call = {.logits = rows_at(l, l->op->in[0]),
@@ -20,7 +33,8 @@ static int launch_sample(const struct launch *l) {
                                      .n_rows = (int32_t)l->instance->n_rows,
                                      .n_vocab = (int32_t)l->model->vocab,
                                      .dtype = l->dtype};
-    return l->table->sample(l->device, &call);
+    int status = penalise(l);
+    return status == DEVICE_OK ? l->table->sample(l->device, &call) : status;
 }
 
 /* Logits in bf16 are rounded as if they were stored, so that the head decides as `sample` does. */

@@ -178,7 +178,9 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
     struct packed_counts *n = &packed->n;
     bool keeps = packed->exact || packed->features;
     int32_t n_pages = 0;
-    *n = (struct packed_counts){.rank = step->rule.rank, .temperature = step->rule.temperature};
+    *n = (struct packed_counts){.rank = step->rule.rank,
+                                .temperature = step->rule.temperature,
+                                .penalty = step->rule.penalty};
     for (uint32_t i = 0; i < step->shape->n_spans; i++) {
         const struct span *span = step->shape->spans[i];
         const struct step_part *part = &step->parts[i];
@@ -225,6 +227,7 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
         n->low = step->rule.low;
         n->factor = step->rule.factor;
         n->bound = step->rule.bound;
+        n->edit = step->rule.kind == DECODE_JOINT ? step->rule.edit : 0;
     }
     n->credit = packed->credits ? step->credit : (struct decode_credit){0};
     lay_out(packed);

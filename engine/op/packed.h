@@ -80,7 +80,7 @@ struct packed_counts {
     int32_t max_pages;              /* of one span, rounded up so that few numbers occur */
     int32_t max_masked;             /* of one span */
     uint32_t rule, rank;            /* enum decode_kind, of those by rule; enum decode_rank */
-    float slack, low, factor, bound, temperature;
+    float slack, low, factor, bound, temperature, edit, penalty;
     struct decode_credit credit;
 };
 

@@ -203,7 +203,8 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
     bool commits = !planned->is_recorded || block == NULL || !window_has(request, position) ||
-                   block->outcome[position - window_first(request)] == OUTCOME_COMMIT;
+                   block->outcome[position - window_first(request)] == OUTCOME_COMMIT ||
+                   block->outcome[position - window_first(request)] == OUTCOME_REVISE;
     bool has_place = members->sessions->free_places != NULL && !lists;
     return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
 }
@@ -293,9 +294,25 @@ static int plan_places(struct members *members, const struct request *request, u
                : 0;
 }
 
+/* A rule that revises does not look at the prompt's positions, nor at anything once it has had its
+ * passes over a block without masks. */
+static void plan_revising(const struct members *members, uint32_t member,
+                          struct decision *decision) {
+    const struct request *request = members_request(members->planned, member);
+    const struct planned_block *block = members_block(members->planned, member);
+    const uint32_t n_fixed = block != NULL ? block->n_fixed : 0;
+    const uint32_t n = decision->n_rows > n_fixed ? n_fixed : decision->n_rows;
+    decision->first_row += n;
+    decision->n_rows -= n;
+    if (window_masked(request) == 0 && window_earlier(request) >= members->rule.post_passes) {
+        decision->n_rows = 0;
+    }
+}
+
 /* Who decides on a part's rows, and by which numbers. */
-static void plan_decision(struct members *members, const struct request *request,
-                          const uint32_t *take, struct decision *decision) {
+static void plan_decision(struct members *members, uint32_t member, const uint32_t *take,
+                          struct decision *decision) {
+    const struct request *request = members_request(members->planned, member);
     const struct system *system = members->sessions->system;
     members->rule = decoder_rule(system->decoder, system->decoder_state, request);
     decision->threshold = members->rule.threshold;
@@ -307,6 +324,8 @@ static void plan_decision(struct members *members, const struct request *request
         decision->take = request->commit_tokens;
     } else if (system->decoder->choose != NULL) {
         decision->n_rows = 0; /* the host decides */
+    } else if (members->rule.kind == DECODE_JOINT) {
+        plan_revising(members, member, decision);
     }
 }
 
@@ -352,7 +371,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     if (sessions->free_places != NULL && plan_places(members, request, slot, part, err) != 0) {
         return err_status(err);
     }
-    plan_decision(members, request, take, &part->decision);
+    plan_decision(members, member, take, &part->decision);
     return 0;
 }
 
@@ -476,13 +495,23 @@ void members_note_commit(const struct planned_step *planned, uint32_t member, in
     }
 }
 
+static void note_revision(const struct planned_step *planned, uint32_t member, int32_t target) {
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    if (block != NULL && window_has(request, (uint32_t)target)) {
+        block->outcome[(uint32_t)target - window_first(request)] = OUTCOME_REVISE;
+    }
+}
+
 void members_settle(const struct members *members, const uint8_t *committed) {
     for (uint32_t i = 0; i < members->planned->n_slots; i++) {
         const struct step_part *part = &members->decided->parts[i];
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
-            if (committed[row]) {
+            if (committed[row] == DECIDE_COMMIT) {
                 members_note_commit(members->planned, i, part->targets[row]);
+            } else if (committed[row] == DECIDE_REVISE) {
+                note_revision(members->planned, i, part->targets[row]);
             }
         }
         committed += members->decided->n_rows[i];

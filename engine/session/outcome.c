@@ -58,8 +58,8 @@ bool outcome_is_watched(const struct outcome *outcome) {
 bool outcome_tracks_rows(const struct outcome *outcome) {
     const struct system *system = system_of(outcome);
     return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
-           system->settings.logit_scope == LOGITS_MASKED || rows_leave_out(&system->rows) ||
-           system->cache->reads_entropy != 0;
+           system->settings.logit_scope == LOGITS_MASKED || system->revises ||
+           rows_leave_out(&system->rows) || system->cache->reads_entropy != 0;
 }
 
 /* In the step number `i` of those since the host looked last. */
@@ -170,6 +170,31 @@ static int mask_again(struct outcome *outcome, struct err *err) {
         }
     }
     return 0;
+}
+
+/* The tokens that a record says were replaced in the step, by the most likely ones of theirs. */
+static int revise_recorded(struct outcome *outcome, struct err *err) {
+    const struct members *members = outcome->members;
+    const struct planned_step *planned = members->planned;
+    const struct step_result result = {.token = outcome->result.token};
+    const int32_t mask = (int32_t)system_of(outcome)->model->mask_token;
+    int status = forward_result(outcome->forward, &result, err);
+    for (uint32_t i = 0, first = 0; status == 0 && i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        const struct planned_block *block = members_block(planned, i);
+        const struct step_part *part = &members->decided->parts[i];
+        for (uint32_t r = 0; block != NULL && status == 0 && r < members->decided->n_rows[i]; r++) {
+            const uint32_t target = (uint32_t)part->targets[r];
+            const int32_t *token = &result.token[first + r];
+            if (window_has(request, target) && *token != mask &&
+                block->outcome[target - window_first(request)] == OUTCOME_REVISE) {
+                status =
+                    forward_write_canvas(outcome->forward, part->canvas + target, token, 1, err);
+            }
+        }
+        first += members->decided->n_rows[i];
+    }
+    return status;
 }
 
 /* The decoder reads what is known of each member's masked positions and chooses. */
@@ -375,6 +400,9 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
         return status;
     }
     const struct planned_step *planned = outcome->members->planned;
+    if (system_of(outcome)->revises && planned->is_recorded && revise_recorded(outcome, err) != 0) {
+        return err_status(err);
+    }
     if (mask_again(outcome, err) != 0) {
         return err_status(err);
     }

@@ -6,6 +6,7 @@
 #include "experiments/cli/progress.h"
 #include "experiments/command/commands.h"
 #include "experiments/study/decode_curve.h"
+#include "experiments/study/decode_edits.h"
 #include "experiments/study/decode_fit.h"
 #include "experiments/study/decode_measured.h"
 #include "experiments/study/fit.h"
@@ -17,7 +18,8 @@
 enum { MOST_FITS = 32, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
-    {"out", "FILE", "of `fit shapes` and `fit decode`: write what was fitted there", false},
+    {"out", "FILE", "of `fit shapes`, `fit edits` and `fit decode`: write what was fitted there",
+     false},
     {"from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests",
      true},
     {"judge", "TRACE", "the same, and judge it by half of this one's requests too", true},
@@ -98,6 +100,30 @@ static int fit_shapes(const char *out, struct err *err) {
         curves_print(&shapes.curves, shapes.fits, shapes.n, stdout);
     }
     curves_close(&shapes.curves);
+    return status;
+}
+
+static int write_edits(const void *fitted, FILE *out, struct err *err) {
+    struct fitted_number numbers[2];
+    size_t n = edits_numbers(fitted, numbers);
+    char shipped[PATH_CHARS];
+    return fit_rewrite(data_path(shipped, sizeof shipped, "experiments/study/decode.ini"), numbers,
+                       n, out, err);
+}
+
+static int fit_edits(const char *out, struct err *err) {
+    static struct edits edits;
+    char path[PATH_CHARS];
+    if (edits_open(data_path(path, sizeof path, "experiments/study/paper/edit_modes.csv"), &edits,
+                   err) != 0) {
+        return err_status(err);
+    }
+    edits_fit(&edits);
+    int status = out != NULL ? write_out(out, write_edits, &edits, err) : 0;
+    if (status == 0) {
+        edits_print(&edits, stdout);
+    }
+    edits_close(&edits);
     return status;
 }
 
@@ -200,10 +226,12 @@ static int fit_measured(const struct options *options, struct err *err) {
 static int run(const struct options *options, struct err *err) {
     const char *what = options->n_words > 0 ? options->words[0] : "";
     bool shapes = strcmp(what, "shapes") == 0, decode = strcmp(what, "decode") == 0;
-    if (what[0] != '\0' && !shapes && !decode) {
-        return err_usage(err, "fit takes no word but 'shapes' or 'decode', not '%s'", what);
+    bool edits = strcmp(what, "edits") == 0;
+    if (what[0] != '\0' && !shapes && !decode && !edits) {
+        return err_usage(err, "fit takes no word but 'shapes', 'edits' or 'decode', not '%s'",
+                         what);
     }
-    if (!shapes && !decode && options->n_given > 0) {
+    if (!shapes && !decode && !edits && options->n_given > 0) {
         return err_usage(err, "--%s goes with `fit decode`", options->given[0].option->name);
     }
     if (decode && (options_has(options, "from") || options_has(options, "process"))) {
@@ -216,22 +244,31 @@ static int run(const struct options *options, struct err *err) {
                               "--from TRACE`");
     }
     const char *out = options_text(options, "out");
-    return shapes ? fit_shapes(out, err) : decode ? fit_locations(out, err) : fit_constants(err);
+    return edits    ? fit_edits(out, err)
+           : shapes ? fit_shapes(out, err)
+           : decode ? fit_locations(out, err)
+                    : fit_constants(err);
 }
 
 const struct command command_fit = {
     .name = "fit",
-    .words = "[shapes|decode]",
+    .words = "[shapes|edits|decode]",
     .doc = "fits each calibrated constant to its one paper number again",
     .more =
         "Prints the stored value next to the fitted one; experiments/study/calibrated.ini is not\n"
         "changed. `fit shapes` fits the shapes of decode processes in "
         "experiments/study/decode.ini\n"
         "to published curves of tokens a pass (experiments/study/paper/decode_curves.csv), and\n"
-        "predicts each point by a fit that has not seen it. `fit decode` fits the locations\n"
-        "of experiments/study/locations.csv, each to its printed number. Either takes minutes, "
+        "predicts each point by a fit that has not seen it. `fit edits` fits what LLaDA2.1 makes "
+        "of\n"
+        "the confidences of LLaDA2.0 to its printed tokens a pass of two tasks\n"
+        "(experiments/study/paper/edit_modes.csv), and prints the others' next to what it "
+        "predicts.\n"
+        "`fit decode` fits the locations\n"
+        "of experiments/study/locations.csv, each to its printed number. All but `fit edits` take "
+        "minutes, "
         "and\n"
-        "writes the file again with --out. `fit decode --from TRACE --judge TRACE` fits a\n"
+        "each writes its file again with --out. `fit decode --from TRACE --judge TRACE` fits a\n"
         "process to half of the requests of decode traces that real runs wrote\n"
         "(--decode-out), and prints how far its tokens a pass, order of commits and evictions\n"
         "are from those of the other half, under the decoder of each trace; the assumed shape\n"

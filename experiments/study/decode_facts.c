@@ -317,6 +317,11 @@ static int set_params(const struct decode_trace *trace, const struct policy *pol
     return status;
 }
 
+/* Of passes that replace tokens a trace does not say what the model thought. */
+static bool revises(const struct decoder *decoder, const void *state) {
+    return decoder_rule_always(decoder, state).kind == DECODE_JOINT;
+}
+
 static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rule,
                       struct err *err) {
     const struct policy *policy =
@@ -327,7 +332,8 @@ static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rul
     const struct decoder *decoder = (const struct decoder *)policy;
     void *state = policy_state(policy);
     int status = set_params(trace, policy, state, err);
-    if (status == 0 && decoder->choose != NULL) {
+    const bool is_followed = decoder->choose == NULL && !revises(decoder, state);
+    if (status == 0 && !is_followed) {
         status = cannot_follow(trace, "decoder", err);
     }
     double steps = about_number(trace, "steps_per_block", rule->block_tokens);

@@ -1,10 +1,13 @@
 /* Which rows of each request are committed this step: one block a request. Takes and thresholds are
- * a choice of the k candidates that rank first; a threshold first counts its k. The other rules
- * look at every candidate's place among the others, which few rows leave cheap. */
+ * a choice of the k candidates that rank first; a threshold first counts its k, and where it is
+ * joined by one for edits looks at the other rows as well. The other rules look at every
+ * candidate's place among the others, which few rows leave cheap. */
 #include "kernels/decode/top.cuh"
+#include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
+#include "kernels/launches.h"
 #include "kernels/rules/decide.h"
 
 static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
@@ -34,6 +37,25 @@ static __device__ __forceinline__ void say_committed(const struct call_decode &c
     }
 }
 
+/* A row that is no candidate. */
+static __device__ __forceinline__ bool revises(const struct call_decode &call, int row) {
+    return decide_revises(call.edit, call.confidence[row], call.token[row],
+                          call.canvas[call.position[row]], call.mask_token);
+}
+
+/* Those of a thread's rows of which `revised` has a bit are given their tokens. */
+template <int KEYS>
+static __device__ __forceinline__ void revise(const struct call_decode &call, int first,
+                                              uint64_t revised) {
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        if (revised >> i & 1) {
+            commit(call, first + top_index<KEYS>(i));
+            call.committed[first + top_index<KEYS>(i)] = DECIDE_REVISE;
+        }
+    }
+}
+
 /* The largest of all threads' values, for every thread. */
 template <int THREADS> static __device__ __forceinline__ float block_max(float x) {
     __shared__ float of_warp[32];
@@ -51,7 +73,21 @@ template <int THREADS> static __device__ __forceinline__ float block_max(float x
     return x;
 }
 
-template <int THREADS, int KEYS>
+/* How many rows a take or a threshold is, which is said. */
+static __device__ __forceinline__ uint32_t count_of(const struct call_decode &call, uint32_t n_sure,
+                                                    uint32_t n_candidates) {
+    uint32_t k = n_sure > 0 ? n_sure : 1;
+    if (call.rule == DECODE_COUNT) {
+        k = (uint32_t)max(call.take[blockIdx.x], 0);
+    }
+    k = min(k, n_candidates);
+    if (threadIdx.x == 0) {
+        say_committed(call, (int)k);
+    }
+    return k;
+}
+
+template <int THREADS, int KEYS, bool JOINT>
 static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct call_decode call) {
     dependencies_wait();
     dependents_launch();
@@ -61,7 +97,8 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
     float best = -INFINITY;
     /* Counted: candidates that are sure; candidates; those that are no numbers. */
     uint32_t n[3] = {0, 0, 0};
-    float least = call.rule == DECODE_THRESHOLD ? call.threshold[blockIdx.x] : INFINITY;
+    float least = JOINT || call.rule == DECODE_THRESHOLD ? call.threshold[blockIdx.x] : INFINITY;
+    uint64_t revised = 0; /* bit i: row top_index(i) */
     const uint32_t none = 0;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
@@ -76,6 +113,10 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
                 best = fmaxf(best, rank);
                 n[1]++;
                 n[2] += rank != rank || confidence != confidence;
+            } else if (JOINT) {
+                const float confidence = call.confidence[first + row];
+                n[2] += confidence != confidence;
+                revised |= (uint64_t)(call.canvas && revises(call, first + row)) << i;
             }
         }
     }
@@ -85,7 +126,7 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
     const uint32_t least_key = top_key(least);
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-        n[0] += key[i] != none && key[i] >= least_key;
+        n[0] += key[i] != none && (JOINT ? key[i] > least_key : key[i] >= least_key);
     }
     block_sum<THREADS, KEYS>(n, buffer, 0);
     const uint32_t n_sure = n[0], n_candidates = n[1];
@@ -95,14 +136,10 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
         }
         return;
     }
-    uint32_t k = n_sure > 0 ? n_sure : 1;
-    if (call.rule == DECODE_COUNT) {
-        k = (uint32_t)max(call.take[blockIdx.x], 0);
+    if (JOINT) {
+        revise<KEYS>(call, first, revised);
     }
-    k = min(k, n_candidates);
-    if (threadIdx.x == 0) {
-        say_committed(call, (int)k);
-    }
+    const uint32_t k = count_of(call, n_sure, n_candidates);
     if (k == 0) {
         return;
     }
@@ -246,13 +283,39 @@ extern "C" cudaError_t kernel_decode(const struct call_decode *call, cudaStream_
     if (n == 0) {
         return cudaSuccess;
     }
-    if (call->rule != DECODE_COUNT && call->rule != DECODE_THRESHOLD) {
+    const bool joint = call->rule == DECODE_JOINT;
+    if (call->rule != DECODE_COUNT && call->rule != DECODE_THRESHOLD && !joint) {
         return decode_ranked(call, stream);
     }
     const struct block_shape shape = decode_shape_of(call->max_rows);
-    auto kernel = shape.threads == 32 ? decode_kernel<32, 4>
-                  : shape.each == 4   ? decode_kernel<1024, 4>
-                                      : decode_kernel<1024, 64>;
-    launch(kernel, n, (unsigned)shape.threads, 0, stream, *call);
+    auto kernel = shape.threads == 32 ? decode_kernel<32, 4, false>
+                  : shape.each == 4   ? decode_kernel<1024, 4, false>
+                                      : decode_kernel<1024, 64, false>;
+    auto joint_kernel = shape.threads == 32 ? decode_kernel<32, 4, true>
+                        : shape.each == 4   ? decode_kernel<1024, 4, true>
+                                            : decode_kernel<1024, 64, true>;
+    launch(joint ? joint_kernel : kernel, n, (unsigned)shape.threads, 0, stream, *call);
+    return cudaGetLastError();
+}
+
+/* A thread a row. */
+static __global__ void __launch_bounds__(PENALISE_THREADS)
+    penalise_kernel(const struct call_penalise call) {
+    const int i = blockIdx.x * PENALISE_THREADS + threadIdx.x, row = call.first_row + i;
+    if (i < call.n_rows && row > 0 && call.position[row] == call.position[row - 1] + 1) {
+        const int64_t at = (int64_t)i * call.n_vocab + call.canvas[call.position[row - 1]];
+        __nv_bfloat16 *logit = static_cast<__nv_bfloat16 *>(call.logits) + at;
+        *logit = __float2bfloat16_rn(RULE_ADD(__bfloat162float(*logit), -call.penalty));
+    }
+}
+
+extern "C" cudaError_t kernel_penalise(const struct call_penalise *call, cudaStream_t stream) {
+    if (call->dtype != KERNEL_BF16 || call->n_rows < 0 || call->first_row < 0) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_rows > 0) {
+        const unsigned n = (unsigned)(call->n_rows + PENALISE_THREADS - 1) / PENALISE_THREADS;
+        penalise_kernel<<<n, PENALISE_THREADS, 0, stream>>>(*call);
+    }
     return cudaGetLastError();
 }

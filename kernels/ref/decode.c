@@ -38,8 +38,9 @@ static float rank_of(const void *of, uint32_t i) {
 }
 
 static bool are_numbers(const struct decide_rows *rows, const float *confidence) {
+    const struct deciding *d = rows->of;
     for (uint32_t i = 0; i < rows->n; i++) {
-        if (rows->candidate(rows->of, i) &&
+        if ((rows->candidate(rows->of, i) || d->rule.kind == DECODE_JOINT) &&
             (isnan(confidence[i]) || isnan(rows->rank(rows->of, i)))) {
             return false;
         }
@@ -48,7 +49,8 @@ static bool are_numbers(const struct decide_rows *rows, const float *confidence)
 }
 
 static struct decode_rule rule_of(const struct call_decode *call, int32_t r) {
-    const bool thresholds = call->rule == DECODE_THRESHOLD || call->rule == DECODE_HIERARCHICAL;
+    const bool thresholds = call->rule == DECODE_THRESHOLD || call->rule == DECODE_HIERARCHICAL ||
+                            call->rule == DECODE_JOINT;
     return (struct decode_rule){
         .kind = call->rule,
         .rank = call->rank,
@@ -62,6 +64,19 @@ static struct decode_rule rule_of(const struct call_decode *call, int32_t r) {
     };
 }
 
+/* DECODE_JOINT, before the tokens of rows that were committed are written. */
+static void revise(const struct deciding *d, uint32_t n) {
+    const struct call_decode *call = d->call;
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t row = d->begin + (int32_t)i;
+        if (!candidate(d, i) &&
+            decide_revises(call->edit, call->confidence[row], call->token[row],
+                           call->canvas[call->position[row]], call->mask_token)) {
+            call->committed[row] = DECIDE_REVISE;
+        }
+    }
+}
+
 void ref_decode(const struct call_decode *call) {
     for (int32_t r = 0; r < call->n_requests; r++) {
         const int32_t begin = call->first_row[r], end = begin + call->n_rows[r];
@@ -73,6 +88,9 @@ void ref_decode(const struct call_decode *call) {
         if (are_numbers(&rows, call->confidence + begin)) {
             n_committed = (int32_t)decide_commits(&d.rule, &rows, take > 0 ? (uint32_t)take : 0,
                                                   call->committed + begin);
+            if (call->rule == DECODE_JOINT) {
+                revise(&d, rows.n);
+            }
         }
         for (int32_t row = begin; call->canvas && row < end; row++) {
             if (call->committed[row]) {
@@ -81,6 +99,17 @@ void ref_decode(const struct call_decode *call) {
         }
         if (call->n_committed) {
             call->n_committed[r] = n_committed;
+        }
+    }
+}
+
+void ref_penalise(const struct call_penalise *call) {
+    for (int64_t i = 0; i < call->n_rows; i++) {
+        const int64_t row = call->first_row + i;
+        if (row > 0 && call->position[row] == call->position[row - 1] + 1) {
+            const int64_t at = i * call->n_vocab + call->canvas[call->position[row - 1]];
+            const double logit = ref_load(call->logits, call->dtype, at);
+            ref_store(call->logits, call->dtype, at, logit - (double)call->penalty);
         }
     }
 }

@@ -27,8 +27,16 @@ enum decode_kind {
     /* Best first, as long as their entropies, the next one's among them, add up to less than
      * `bound` nats; the first in any case (SDAR's entropy_bounded). */
     DECODE_ENTROPY_BOUNDED,
+    /* Of masked positions those above the threshold, the best where there is none; and of the
+     * others, but for the prompt's, those that hold another token than the most likely one is,
+     * where that one is above `edit`: they are given it (LLaDA2.1's joint threshold; SGLang's
+     * JointThreshold). */
+    DECODE_JOINT,
 };
-enum { DECODE_KINDS = DECODE_ENTROPY_BOUNDED + 1 };
+enum { DECODE_KINDS = DECODE_JOINT + 1 };
+
+/* What a rule makes of a row. */
+enum decide_outcome { DECIDE_NOTHING, DECIDE_COMMIT, DECIDE_REVISE };
 
 /* What positions are compared by: the larger first. */
 enum decode_rank {
@@ -51,7 +59,19 @@ struct decode_rule {
      * Welling, arXiv 1903.06059, section 2.2). 0: by their value alone. */
     float temperature;
     uint64_t key; /* of draws and noise */
+    /* Of DECODE_JOINT: 1, which no probability is above: nothing is revised; and how many passes
+     * that begin without a masked position may revise, those after them change nothing. */
+    float edit;
+    uint32_t post_passes;
+    float penalty; /* that the logit of the token before a position loses, ahead of everything */
 };
+
+/* DECODE_JOINT: whether a decided row is given its most likely token in place of the one it holds.
+ * The mask is no token to be given. */
+RULE_FUNCTION bool decide_revises(float edit, float confidence, int32_t token, int32_t held,
+                                  int32_t mask) {
+    return confidence > edit && token != held && token != mask;
+}
 
 /* Whether ranks depend on a key and on positions. */
 RULE_FUNCTION bool decide_draws(uint32_t rank, float temperature) {
@@ -178,6 +198,10 @@ static inline uint32_t decide_commits(const struct decode_rule *rule,
         const float least = decide_least(rule->threshold, rule->slack, rows->rank(rows->of, best));
         for (uint32_t i = 0; i < rows->n; i++) {
             commit[i] = rows->candidate(rows->of, i) && rows->rank(rows->of, i) >= least;
+        }
+    } else if (rule->kind == DECODE_JOINT) {
+        for (uint32_t i = 0; i < rows->n; i++) {
+            commit[i] = rows->candidate(rows->of, i) && rows->rank(rows->of, i) > rule->threshold;
         }
     } else if (rule->kind == DECODE_HIERARCHICAL) {
         decide_runs(rule, rows, commit);

@@ -19,6 +19,7 @@ struct decode_pass {
     uint32_t kept;      /* of these, those left by an eviction; all where nothing is evicted */
     uint32_t reach;     /* positions of the block up to the right-most one kept */
     uint32_t unmasked;  /* positions that it masks again */
+    uint32_t revised;   /* positions that it gives another token */
 };
 
 /* A pass's outcome for the positions of its block; each array is [length], by position. */

@@ -40,7 +40,7 @@ static bool is_ready(const struct block_state *block, uint32_t i, uint32_t n_cho
     switch (block->cache) {
     case BLOCK_WHOLE:
     case BLOCK_PARTS:
-        return block->n_masked == 0;
+        return block->n_masked == 0 && !block->is_revised;
     case BLOCK_DELAYED:
         return !block->masked[i] &&
                (block->recent == 0 || block->later[i] + n_chosen >= block->recent);
@@ -52,8 +52,9 @@ static bool is_ready(const struct block_state *block, uint32_t i, uint32_t n_cho
 
 /* Whether position i, which the pass kept or left out, may be revised or masked again. */
 static bool may_change(const struct block_state *block, uint32_t i, bool kept, uint8_t outcome) {
-    bool is_decided = !block->masked[i] && i >= block->n_fixed && block->n_masked > 0;
-    return kept && is_decided && outcome < OUTCOME_COUNT;
+    bool is_decided = !block->masked[i] && i >= block->n_fixed;
+    return kept && is_decided && (block->n_masked > 0 || block->is_revised) &&
+           outcome < OUTCOME_COUNT;
 }
 
 /* Whether all that the pass revised or masked again may change. */
@@ -133,6 +134,8 @@ bool block_try(struct block_state *block, const uint8_t *keep, const uint8_t *ou
     if (block->recent > 0) {
         count_later(block, outcome, n_commits);
     }
+    const bool changes = found->n[OUTCOME_REVISE] + found->n[OUTCOME_AGAIN] > 0;
+    block->is_revised = block->is_revised && (block->n_masked > 0 || changes);
     uint8_t *masked = block->masked;
     for (uint32_t i = 0; i < block->length; i++) {
         masked[i] = outcome[i] == OUTCOME_NONE ? masked[i] : outcome[i] == OUTCOME_AGAIN;

@@ -9,6 +9,9 @@
  * judge by the mask before the pass's own commits, so that every token is run once more in decoded
  * form, and all three end with the pass that finds nothing masked.
  *
+ * A decoder may revise tokens of a plain block. Then passes go on when nothing is masked any more,
+ * until one of them changes nothing, and the commit pass follows (LLaDA2.1's joint threshold).
+ *
  * Pure rules over the caller's arrays: nothing is allocated, drawn or timed. One pass is
  *
  *     n = block_pending(&block, pending);           what runs; layers 0 and 1 under FOCUS
@@ -55,6 +58,8 @@ struct block_state {
     uint32_t passes;            /* done so far, the commit pass among them */
     int32_t frontier;           /* right-most position run so far (kept, under FOCUS); -1: none */
     uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
+    bool is_revised; /* BLOCK_WHOLE: tokens may still be revised; set by the caller that began the
+                        block */
     /* BLOCK_DELAYED: a decoded position runs until `recent` others were decoded in passes after its
      * own, in each pass; written by the caller that began the block. 0: once. later [length], how
      * many were; borrowed, NULL with 0. */
@@ -78,7 +83,7 @@ uint32_t block_known_in_front(const struct block_state *block);
 /* Whether a pass may run the positions in `keep`, a subset of block_pending that has every pending
  * position that is not masked (but with BLOCK_PARTS, while some are), and come out so: commits are
  * masked positions in `keep`; what is revised or masked again is in `keep` and decided, was not
- * known before the first pass, and some other is masked. */
+ * known before the first pass, and some other is masked or the block is revised. */
 bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
 
 /* The end of a pass that did so; false, and nothing changes, where block_allows says no. A position

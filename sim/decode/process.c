@@ -18,7 +18,8 @@ enum {
     DRAW_BAR = 5,
     DRAW_SKEW = 6,
     DRAW_TOKEN = 7,
-    DRAW_LOST = 8
+    DRAW_LOST = 8,
+    DRAW_EDIT = 9
 };
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
@@ -39,7 +40,9 @@ struct decode_process process_kumaraswamy(double a, double b) {
         .independent = 1,
         .a = a,
         .b = b,
-        .tail_spread = 1};
+        .tail_spread = 1,
+        .edit_scale = 1,
+        .edit_share = 1};
 }
 
 static bool is_behind_text(const struct decode_view *view, uint32_t i) {
@@ -171,6 +174,24 @@ static double lost_logit(const struct walk *walk, uint32_t i) {
                rng_bell(walk->difficulty_key, walk->view->block_start + (uint64_t)i);
 }
 
+/* Of position i, visited in ascending order; s is `sharpness`. */
+static float confidence_at(struct walk *walk, double s, uint64_t tail_key, uint32_t i) {
+    const struct decode_process *process = walk->process;
+    const uint32_t gap = walk->gap;
+    double x = walk_logit(walk, i, process->distance);
+    if (!is_behind_text(walk->view, i) && is_lost(walk, i, gap)) {
+        x = lost_logit(walk, i);
+    }
+    if (process->edits && !is_behind_text(walk->view, i)) {
+        x = process->edit_location + process->edit_scale * x;
+    }
+    if (s > 0 && !is_behind_text(walk->view, i)) {
+        double q = second_share(process, tail_key, walk->view->block_start + (uint64_t)i);
+        x = s * x + log(sharpened_share(q, s)) - s * log(q);
+    }
+    return inside(sigmoid(x));
+}
+
 /* Those of the most likely tokens. */
 static void likeliest(const struct decode_process *process, uint64_t seed,
                       const struct decode_view *view, float *confidence) {
@@ -186,16 +207,7 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
         if (view->masked[i] && !is_wanted(view, i)) {
             walk.gap += !is_behind_text(view, i);
         } else if (view->masked[i]) {
-            uint32_t gap = walk.gap;
-            double x = walk_logit(&walk, i, process->distance);
-            if (!is_behind_text(view, i) && is_lost(&walk, i, gap)) {
-                x = lost_logit(&walk, i);
-            }
-            if (s > 0 && !is_behind_text(view, i)) {
-                double q = second_share(process, tail_key, view->block_start + (uint64_t)i);
-                x = s * x + log(sharpened_share(q, s)) - s * log(q);
-            }
-            confidence[i] = inside(sigmoid(x));
+            confidence[i] = confidence_at(&walk, s, tail_key, i);
         } else {
             walk.gap = 0;
         }
@@ -282,6 +294,44 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
             entropy[i] =
                 (float)(p * log(p) + rest * (log(rest) + log(q) + (1 - q) / q * log1p(-q)));
         }
+    }
+}
+
+/* Whether a token that was chosen, or would be, with this confidence is not the settled one. */
+static bool is_wrong(const struct decode_process *process, float confidence, float bar) {
+    double p = (double)confidence;
+    if (process->edits && !process->independent) {
+        p = sigmoid((log(p / (1 - p)) - process->edit_location) / process->edit_scale);
+    }
+    return process->edit_share * (1 - p) > 1 - (double)bar;
+}
+
+void process_revisions(const struct decode_process *process, uint64_t seed,
+                       const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
+                       uint8_t *revised) {
+    const uint64_t bar_key = rng_key(stream(seed, DRAW_BAR), view->request, 0);
+    const uint64_t edit_key = rng_key(stream(seed, DRAW_EDIT), view->request, view->step_in_block);
+    const uint64_t tail_key = tail_key_of(seed, view);
+    const double s = sharpness(process);
+    struct walk walk = walk_start(process, seed, view);
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        const uint64_t position = view->block_start + (uint64_t)i;
+        revised[i] = 0;
+        if (view->masked[i]) {
+            walk.gap++;
+            continue;
+        }
+        const float bar = keyed_draw(bar_key, position);
+        if (i >= n_fixed && !is_behind_text(view, i) && is_wrong(process, held[i], bar)) {
+            const float now =
+                process->independent
+                    ? inside(pow(1 - pow(1 - rng_at(edit_key, position), 1 / process->b),
+                                 1 / process->a))
+                    : confidence_at(&walk, s, tail_key, i);
+            revised[i] = !is_wrong(process, now, bar) && now > edit;
+            held[i] = revised[i] ? now : held[i];
+        }
+        walk.gap = 0;
     }
 }
 

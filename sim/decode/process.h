@@ -64,6 +64,17 @@
  * the drawn one is a place of this distribution (ladder.h), and its confidence its probability.
  * That a token which is not the most likely one makes the model less sure of others is not in here.
  *
+ * A model that is trained to replace tokens it has chosen (LLaDA2.1) says other confidences than
+ * the one of whose family it is, and is right as often: with `edits`, after the x above and before
+ * any temperature,
+ *
+ *     x -> edit_location + edit_scale x
+ *
+ * A token that was chosen at the first x has to be replaced where edit_share (1 - its confidence by
+ * the first x) is above 1 - bar, and is replaced in a pass where, by the present x of its position
+ * as if that were masked, it is not any more, and the confidence that is said is above the
+ * threshold for edits. What is settled stays so.
+ *
  * Deltas come from attention and stay as they are; so does "kumaraswamy", which has no logits.
  *
  * experiments/study/decode.ini has the constants: which are assumed, and to which printed number
@@ -111,6 +122,8 @@ struct decode_process {
     double lost, lost_reach, lost_power, lost_location, lost_spread;
     double delta_distance, delta_noise, delta_behind;
     double tail, tail_spread;
+    double edit_location, edit_scale, edit_share; /* with edits */
+    uint32_t edits; /* 1: of a model trained to replace tokens; its user's, as these are: */
     double
         temperature; /* that logits are divided by; 0: 1. No constant of the model's: its user's */
     struct draw_rule drawing; /* where tokens are drawn, or fewer than all kept; the user's, too */
@@ -139,6 +152,13 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
 void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy);
+
+/* What a decoder replaces, above `edit`, of the decided positions from n_fixed on, whose tokens
+ * were chosen with the confidences held[block_length]: sets revised[block_length] to 1 or 0, and
+ * held to the new confidence where it is 1. */
+void process_revisions(const struct decode_process *process, uint64_t seed,
+                       const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
+                       uint8_t *revised);
 
 /* A pass of credit (rule.h) over the masked positions in keep[block_length]: raises their
  * confidences. earned[block_length, 2], of each position's settled token and its rival, is all 0

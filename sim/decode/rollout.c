@@ -24,6 +24,8 @@ struct row {
     uint8_t pending[ROLLOUT_MOST_POSITIONS], keep[ROLLOUT_MOST_POSITIONS];
     uint8_t chosen[ROLLOUT_MOST_POSITIONS];
     float delta[ROLLOUT_MOST_POSITIONS], earned[2 * ROLLOUT_MOST_POSITIONS];
+    float held[ROLLOUT_MOST_POSITIONS]; /* that tokens were chosen with, where any are replaced */
+    uint8_t revised[ROLLOUT_MOST_POSITIONS];
 };
 
 /* Positions that the rule takes of those in `keep`. */
@@ -41,6 +43,27 @@ static uint32_t choose(const struct choice_asked *asked, const struct rollout_ru
                             choice->picked);
     }
     return choice_mark(choice, asked->block->length, chosen);
+}
+
+/* What the rule replaces of a block, whose pass commits row->chosen; `post`: passes before this one
+ * that began without a masked position. Returns how many. */
+static uint32_t revise(const struct choice_asked *asked, const struct rollout_rule *rule,
+                       const struct choice *choice, uint32_t post, struct row *row) {
+    const struct block_state *block = asked->block;
+    uint32_t n = 0;
+    if (block->n_masked > 0 || post < rule->rule.post_passes) {
+        process_revisions(asked->process, asked->seed, asked->view, block->n_fixed, rule->rule.edit,
+                          row->held, row->revised);
+        for (uint32_t i = 0; i < block->length; i++) {
+            row->chosen[i] = row->revised[i] ? OUTCOME_REVISE : row->chosen[i];
+            n += row->revised[i];
+        }
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        const bool is_new = row->chosen[i] == OUTCOME_COMMIT;
+        row->held[i] = is_new ? choice->confidence[i] : row->held[i];
+    }
+    return n;
 }
 
 /* What a rollout of a request keeps from block to block. */
@@ -81,7 +104,7 @@ static void tell(const struct roll *roll, const struct decode_view *view, struct
 
 /* A denoising pass: what it keeps, and what it commits of that, into row->chosen. */
 static uint8_t *denoise(struct roll *roll, struct choice_asked *asked, struct row *row,
-                        uint32_t *n_kept) {
+                        uint32_t post, uint32_t *n_kept) {
     const struct rollout_rule *rule = roll->rule;
     const struct block_state *block = asked->block;
     struct rollout *sums = roll->sums;
@@ -96,6 +119,9 @@ static uint8_t *denoise(struct roll *roll, struct choice_asked *asked, struct ro
     }
     asked->keep = keep;
     uint32_t n = choose(asked, rule, &roll->choice, row->chosen);
+    if (block->is_revised) {
+        sums->revised += revise(asked, rule, &roll->choice, post, row);
+    }
     sums->of_count[n]++;
     sums->decoded_in_top_quintile +=
         rule->ranks ? in_top_quintile(block, row->delta, row->chosen) : 0;
@@ -129,6 +155,8 @@ static uint32_t rollout_block(struct roll *roll, const struct decode_view *at) {
                                                      rule->see != NULL,
                                  .credit = rule->credits ? &rule->credit : NULL,
                                  .earned = row.earned};
+    block.is_revised = rule->rule.kind == DECODE_JOINT && rule->rule.edit < 1;
+    uint32_t post = 0;
     memset(row.earned, 0, sizeof row.earned);
     memset(row.chosen, 0, sizeof row.chosen);
     view.masked = row.masked;
@@ -138,8 +166,9 @@ static uint32_t rollout_block(struct roll *roll, const struct decode_view *at) {
         roll->sums->processed += block_pending(&block, row.pending);
         uint32_t n_kept = block.n_uncached;
         const uint8_t *keep = row.pending;
-        if (block.n_masked > 0) {
-            keep = denoise(roll, &asked, &row, &n_kept);
+        if (block.n_masked > 0 || block.is_revised) {
+            keep = denoise(roll, &asked, &row, post, &n_kept);
+            post += block.n_masked == 0;
         } else {
             memset(row.chosen, 0, block.length);
         }

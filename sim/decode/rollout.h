@@ -46,7 +46,9 @@ struct rollout {
     uint64_t passes;          /* commit passes among them */
     uint64_t processed;       /* positions run, over all passes; in layers 0 and 1 under eviction */
     uint64_t kept;            /* the same in the later layers; equal to it without eviction */
-    uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes, by positions decoded */
+    uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes, by positions decoded; 0 of
+                                                      those that could revise alone */
+    uint64_t revised;                              /* tokens that were given another one */
     /* Decoded tokens whose delta is in the top quintile of its pass (figures 4, 12 and 13 of the
      * FOCUS paper): the k-th largest of n masked positions is the percentile 1 - (k - 1/2) / n. */
     uint64_t decoded_in_top_quintile;

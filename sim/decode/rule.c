@@ -52,9 +52,12 @@ int decode_rule_check(const struct decode_rule *rule, bool counts, bool has_stat
             ? "bounds entropy, but ranks by another thing"
         : (rule->rank == RANK_MARGIN || rule->rank == RANK_ENTROPY) && !has_statistics
             ? "ranks by margin or entropy, but does not say that it reads them"
+        : rule->kind == DECODE_JOINT && rule->rank != RANK_CONFIDENCE
+            ? "revises by confidence, but ranks by another thing"
         : !(is_within(rule->threshold, -1e9f, 1e9f) && is_within(rule->slack, 0, 1e9f) &&
             is_within(rule->low, -1e9f, 1e9f) && is_within(rule->factor, 0, 1e9f) &&
-            is_within(rule->bound, 0, 1e9f) && is_within(rule->temperature, 0, 1e9f))
+            is_within(rule->bound, 0, 1e9f) && is_within(rule->temperature, 0, 1e9f) &&
+            is_within(rule->edit, 0, 1) && is_within(rule->penalty, 0, 1e9f))
             ? "leaves a number of its rule unset, or out of range"
             : NULL;
     if (rule->kind >= DECODE_KINDS || rule->rank >= DECODE_RANKS) {

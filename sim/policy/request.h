@@ -37,11 +37,19 @@ enum causality {
                     block of one token starts after the position that decides on it */
 };
 
+/* Whether a decoder revises tokens of the window. */
+enum window_edits {
+    EDITS_NONE, /* it never does */
+    EDITS_OPEN, /* it may: also where nothing is masked, until such a pass changes nothing */
+    EDITS_OVER, /* not any more */
+};
+
 /* Of a request, for the functions of sim/policy/window.h, which say what each means. */
 struct window {
     uint32_t steps, block, passes, first, masked, length;
     uint32_t known, uncached, kept, reach, earlier;
     uint32_t before, width, threshold, front;
+    uint32_t edits; /* enum window_edits */
 };
 
 struct request {

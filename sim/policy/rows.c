@@ -37,7 +37,7 @@ static enum phase phase_of(const struct row_sets *rows, const struct request *re
     if (rows->run.end <= window_first(request) && queries > 0) {
         return request->causal == SEES_TOKENS && queries == 1 ? PHASE_REUSE : PHASE_PREFILL;
     }
-    return window_masked(request) > 0 ? PHASE_REUSE : PHASE_COMMIT;
+    return window_is_open(request) ? PHASE_REUSE : PHASE_COMMIT;
 }
 
 /* What continues after the layer where a policy evicts; prefills are not evicted from. */
@@ -191,9 +191,9 @@ static int check_missing(const struct row_sets *rows, const struct request *requ
                          struct err *err) {
     const struct range block = window_range(request);
     bool crosses = rows->run.end > block.first;
-    bool may_cross =
-        window_block(request) > 0 && request->cached_tokens >= window_before(request) &&
-        window_masked(request) > 0 && !request->shifted && request->causal != SEES_TOKENS;
+    bool may_cross = window_block(request) > 0 &&
+                     request->cached_tokens >= window_before(request) && window_is_open(request) &&
+                     !request->shifted && request->causal != SEES_TOKENS;
     uint32_t end = crosses && may_cross ? block.end : block.first;
     REFUSE_UNLESS(rows->run.first == request->cached_tokens && rows->run.end == end,
                   "runs [%u, %u) where the rows of [%u, %u) are missing", rows->run.first,
@@ -228,7 +228,7 @@ static int check_part(const struct row_sets *rows, const struct request *request
 static int check_exact(const struct row_sets *rows, const struct request *request,
                        struct err *err) {
     const struct range block = window_range(request);
-    bool decides = window_masked(request) > 0, in_block = rows->run.end > block.first;
+    bool decides = window_is_open(request), in_block = rows->run.end > block.first;
     bool is_missing = request->cached_tokens < block.first;
     if (range_length(rows->run) == settled(rows, request) && !decides && !is_missing) {
         return 0;

@@ -16,6 +16,7 @@ static void enter(struct request *request, uint32_t block, uint32_t before, uint
     request->window.before = before;
     request->window.width = was.width;
     request->window.threshold = was.threshold;
+    request->window.edits = was.edits == EDITS_NONE ? EDITS_NONE : EDITS_OPEN;
     if (block > 0 && request->causal == SEES_BLOCKS && was.uncached == 0) {
         request->cached_tokens = begin;
     }

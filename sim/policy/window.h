@@ -86,6 +86,20 @@ static inline uint32_t window_front_masked(const struct request *request) {
     return masked > after ? masked - after : 0;
 }
 
+/* Whether its tokens may still be revised, and whether passes decide on it: something of it is
+ * masked, or may be revised. The same of its first block. */
+static inline bool window_is_revised(const struct request *request) {
+    return request->window.edits == EDITS_OPEN;
+}
+
+static inline bool window_is_open(const struct request *request) {
+    return window_masked(request) > 0 || window_is_revised(request);
+}
+
+static inline bool window_front_is_open(const struct request *request) {
+    return window_front_masked(request) > 0 || window_is_revised(request);
+}
+
 /* The index of the first block. */
 static inline uint32_t window_block(const struct request *request) {
     return request->window.block;
@@ -179,6 +193,15 @@ void window_enter_last(struct request *request);
 /* Moves it to the block after its first, which begins where that ends; one that is not in flight
  * yet is as wide as was said last. */
 void window_enter_next(struct request *request);
+
+/* Tokens of this window and of those to come may be revised; not any more of this one. */
+static inline void window_allow_edits(struct request *request) {
+    request->window.edits = EDITS_OPEN;
+}
+
+static inline void window_end_edits(struct request *request) {
+    request->window.edits = request->window.edits == EDITS_NONE ? EDITS_NONE : EDITS_OVER;
+}
 
 /* The scheduler's words. Returns whether the window's width, in which nothing was done, changed
  * with it: all of it is masked then. */

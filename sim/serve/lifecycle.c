@@ -291,6 +291,9 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     if (life->has_positions) {
         positions_start(&life->positions, slot, text_end_drawn(life, slot));
     }
+    if (system->revises) {
+        window_allow_edits(request);
+    }
     window_enter(request, 0);
     plan_block(life, slot);
     plan_memory(life, request);
@@ -537,6 +540,17 @@ static void take_back(const struct lifecycle *life, struct replica *replica,
     }
 }
 
+/* Positions that were given another token, and whether more may be. */
+static void revise(const struct lifecycle *life, struct replica *replica, struct request *request,
+                   uint32_t member, uint32_t n, bool goes_on) {
+    if (!goes_on) {
+        window_end_edits(request);
+    }
+    if (life->asked->records_members) {
+        replica->member_passes[member].revised = n;
+    }
+}
+
 /* The first position of the active block, by the logits of what is before it. */
 static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t slot,
                        uint32_t member) {
@@ -552,7 +566,8 @@ static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t
 static int check_outcomes(const struct lifecycle *life, const struct request *request,
                           const struct outcomes *found, uint32_t most, struct err *err) {
     const struct decoder *decoder = life->system->decoder;
-    const bool takes_back = decoder->take_back != NULL;
+    const bool takes_back =
+        decoder->take_back != NULL || (window_masked(request) == 0 && window_is_revised(request));
     uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
     if (n < least || n > most) {
         return plan_broken_promise(life, &decoder->policy, "decoder", "the positions it commits", n,
@@ -601,6 +616,8 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     }
     commit_chosen(life, replica, request, member, found.n[OUTCOME_COMMIT]);
     take_back(life, replica, request, member, found.n[OUTCOME_AGAIN]);
+    revise(life, replica, request, member, found.n[OUTCOME_REVISE],
+           life->positions.blocks[slot].is_revised);
     return 0;
 }
 
@@ -610,7 +627,7 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
                        uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
     int status = 0;
-    while (status == 0 && window_front_masked(request) == 0 && !commits_block(life, slot)) {
+    while (status == 0 && !window_front_is_open(request) && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
@@ -618,7 +635,7 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
         plan_block(life, slot);
         if (yields) {
             take_yield(life, replica, slot, member);
-            status = window_front_masked(request) == 0 ? end_block(life, slot, err) : 0;
+            status = !window_front_is_open(request) ? end_block(life, slot, err) : 0;
             status =
                 status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
         }
@@ -660,15 +677,17 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = pass_block(life, replica, slot, member, known, err);
     } else if (tracked->recall.is_open && request->commit_tokens == 0 &&
                (in_block || decides || yields)) {
-        uint32_t chosen = recall_pass(&tracked->recall);
+        const bool decided = window_masked(request) == 0;
+        uint32_t chosen = recall_pass(&tracked->recall), revised = tracked->recall.revised;
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
         take_back(life, replica, request, member, tracked->recall.unmasked);
+        revise(life, replica, request, member, revised, !decided || revised > 0);
     }
     if (yields && !in_block) {
         take_yield(life, replica, slot, member);
         decides = true;
     }
-    if (status == 0 && window_front_masked(request) == 0 && replica->steps_ahead > 0) {
+    if (status == 0 && !window_front_is_open(request) && replica->steps_ahead > 0) {
         /* The host does not look yet: the same step once more. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
@@ -678,7 +697,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = text_end_look(life, slot, err);
     }
     bool stops = text_end_stops(life, request);
-    if (status == 0 && decides && (window_front_masked(request) == 0 || stops)) {
+    if (status == 0 && decides && (!window_front_is_open(request) || stops)) {
         status = end_block(life, slot, err);
     }
     if (status == 0 && stops) {

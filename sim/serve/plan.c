@@ -78,7 +78,7 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
     if (life->has_positions) {
         positions_run(&life->positions, slot, request);
         masked = positions_candidates(&life->positions, slot);
-        if (masked == 0) {
+        if (masked == 0 && !window_is_revised(request)) {
             return plan_broken_promise(life, &system->cache->policy, "cache",
                                        "the masked positions it keeps", 0, 1,
                                        window_masked(request), err);

@@ -28,7 +28,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->delta = mem_zeroed(window, sizeof(float));
     p->entropy =
         system->cache->reads_entropy ? mem_reserved(n_slots * window, sizeof(float)) : NULL;
-    p->confidence = system->decoder->take_back != NULL
+    p->confidence = system->decoder->take_back != NULL || system->revises
                         ? mem_reserved(n_slots * window, sizeof *p->confidence)
                         : NULL;
     choice_init(&p->choice, (uint32_t)window);
@@ -106,6 +106,7 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
                      uint32_t n_fixed) {
     block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, window_length(request),
                 n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
+    p->blocks[slot].is_revised = window_is_revised(request);
     if (p->later != NULL) {
         uint16_t *later = p->later + place_of(p, slot);
         memset(later, 0, window_length(request) * sizeof *later);
@@ -282,6 +283,26 @@ static void take_back(struct positions *p, uint32_t slot, const struct request *
     take_back_ask(p->system->decoder, p->system->decoder_state, before, &of, block.outcome);
 }
 
+/* What the decoder revises of a pass that was drawn; tokens that it committed before hold what
+ * their confidences say (process_revisions). */
+static void revise(struct positions *p, uint32_t slot, const struct decode_rule *rule,
+                   const struct decode_view *view) {
+    const struct block_state *block = &p->blocks[slot];
+    uint8_t *outcome = row(p, p->outcome, slot), *revised = p->choice.picked;
+    float *held = confidence_of(p, slot);
+    const uint32_t earlier = earlier_of(p, slot)[block->length];
+    if (block->n_masked > 0 || earlier < rule->post_passes) {
+        process_revisions(&p->system->process, p->seed, view, block->n_fixed, rule->edit, held,
+                          revised);
+        for (uint32_t i = 0; i < block->length; i++) {
+            outcome[i] = revised[i] ? OUTCOME_REVISE : outcome[i];
+        }
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        held[i] = outcome[i] == OUTCOME_COMMIT ? p->choice.confidence[i] : held[i];
+    }
+}
+
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
  * Where a record says the number, the same confidences give the same choice. A device's confidences
  * are not recorded: of its records only the number is right. */
@@ -308,11 +329,14 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     };
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
-    if (seen.n == 0) {
-        return;
-    }
     uint8_t *picked = p->choice.picked;
     struct decode_rule rule = decoder_rule(decoder, state, &before);
+    if (seen.n == 0) {
+        if (p->blocks[slot].is_revised) {
+            revise(p, slot, &rule, &view);
+        }
+        return;
+    }
     if (smooths) {
         rule.threshold = smoothing_threshold(&settings->smoothing, before.steps, rule.threshold);
     }
@@ -328,7 +352,9 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
     (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));
-    if (p->confidence != NULL) {
+    if (p->blocks[slot].is_revised) {
+        revise(p, slot, &rule, &view);
+    } else if (p->confidence != NULL) {
         take_back(p, slot, &before);
     }
     for (uint32_t i = 0; p->entropy != NULL && i < window_length(request); i++) {

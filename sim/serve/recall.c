@@ -51,9 +51,9 @@ static int check(const struct decode_pass *pass, uint32_t index, const struct de
                       window_length(request), err);
     }
     uint32_t end = window_end(request);
-    bool is_commit_pass = window_masked(request) == 0;
+    bool is_commit_pass = !window_is_open(request), is_edit_pass = window_masked(request) == 0;
     bool may_yield = is_commit_pass && request->shifted != 0 && end < request->canvas_tokens;
-    bool may_be_none = may_yield || (source->takes_back && !is_commit_pass);
+    bool may_be_none = may_yield || ((source->takes_back || is_edit_pass) && !is_commit_pass);
     if (pass->committed > window_masked(request) + may_yield ||
         ((pass->committed == 0) != is_commit_pass && !may_be_none)) {
         return misfit(source, request, index, "commits", pass->committed, masked,
@@ -62,6 +62,11 @@ static int check(const struct decode_pass *pass, uint32_t index, const struct de
     if (pass->unmasked > window_decided(request)) {
         return misfit(source, request, index, "masks again", pass->unmasked,
                       "the decided ones of its block are", window_decided(request), err);
+    }
+    if (pass->revised > (window_is_revised(request) ? window_decided(request) : 0)) {
+        return misfit(source, request, index, "revises", pass->revised,
+                      "those of its block that may be are",
+                      window_is_revised(request) ? window_decided(request) : 0, err);
     }
     return 0;
 }
@@ -84,6 +89,7 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
     window_keep(request, pass.kept, pass.reach);
     recall->committed = pass.committed;
     recall->unmasked = pass.unmasked;
+    recall->revised = pass.revised;
     return 0;
 }
 
@@ -100,7 +106,7 @@ uint32_t recall_repeats(const struct recall *recall, const struct decode_source 
            source->pass(source->state, request->id, recall->index + n, &next, &ignored) == 0 &&
            next.committed == first.committed && next.processed == first.processed &&
            next.kept == first.kept && next.reach == first.reach &&
-           next.unmasked == first.unmasked) {
+           next.unmasked == first.unmasked && next.revised == first.revised) {
         n++;
     }
     return n;

@@ -12,8 +12,8 @@
 /* All zero: nothing is recalled yet. Written by the functions below. */
 struct recall {
     bool is_open, lost;
-    uint32_t index;               /* of the next pass */
-    uint32_t committed, unmasked; /* by it; masked again by it */
+    uint32_t index;                        /* of the next pass */
+    uint32_t committed, unmasked, revised; /* by it; masked again by it; given another token */
     /* Of all passes; and of these, or of those that the server never came to, the answer. */
     uint32_t tokens, answer_tokens;
 };

@@ -45,7 +45,7 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct executor *executor = &life->asked->executor;
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
-    if (window_front_masked(request) > 0 && stops != STOP_POSITION) {
+    if (window_front_is_open(request) && stops != STOP_POSITION) {
         return 0;
     }
     if (executor->find_end != NULL && tracked->record.answer_tokens == request->output_tokens) {

@@ -16,7 +16,7 @@ uint32_t unroll_steps(const struct lifecycle *life, const struct replica *replic
 static inline bool unroll_block_was_done(const struct lifecycle *life,
                                          const struct request *request) {
     return life->system->decoder->count == NULL && blocks_decide(request) &&
-           window_masked(request) == 0;
+           !window_is_open(request);
 }
 
 /* An unrolled step of a request whose block was done before is discarded, unless it is the pass

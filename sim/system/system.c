@@ -239,6 +239,9 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         return status;
     }
     leave_out_layers(s);
+    const struct decode_rule rule = decoder_rule_always(s->decoder, s->decoder_state);
+    s->revises = rule.kind == DECODE_JOINT && rule.edit < 1;
+    s->process.edits = rule.kind == DECODE_JOINT;
     struct graph_options options = {
 #define GRAPH_FLAG(field, doc)                        .field = s->runtime.field,
 #define GRAPH_BYTES(field, initial, least, most, doc) .field = s->runtime.field,

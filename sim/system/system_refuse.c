@@ -143,6 +143,50 @@ static int check_credit(const struct system *s, struct err *err) {
                            s->decoder->policy.name);
 }
 
+/* A decoder that revises reads the logits of every token of a block, until it is done with it. */
+static int check_revising(const struct system *s, struct err *err) {
+    const struct decode_rule rule = decoder_rule_always(s->decoder, s->decoder_state);
+    const char *decoder = s->decoder->policy.name;
+    if (rule.kind != DECODE_JOINT) {
+        return 0;
+    }
+    if (rule.edit < 1 && rule.edit > rule.threshold) {
+        return err_usage(err,
+                         "decoder %s replaces tokens above %g and fills masks above %g: set the "
+                         "edit threshold to the other one at most",
+                         decoder, (double)rule.edit, (double)rule.threshold);
+    }
+    if (rule.penalty > 0 && (s->runtime.fused_head || s->settings.allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(err, "decoder.penalty changes logits that exist, in planned steps: set "
+                              "runtime.fused_head = off and allocator = planned");
+    }
+    if (s->model->mask != MASK_BLOCK_CAUSAL || s->model->shifted_logits) {
+        return err_usage(err,
+                         "decoder %s is for block-causal models whose logits are of their own "
+                         "positions, and %s is %s",
+                         decoder, s->model->title,
+                         s->model->shifted_logits ? "of shifted logits"
+                                                  : attention_mask_names[s->model->mask]);
+    }
+    if (s->rows.kind != ROW_EXACT || rows_leave_out(&s->rows)) {
+        return err_usage(err,
+                         "decoder %s revises tokens of its whole block, of which cache %s leaves "
+                         "some out: set cache = exact",
+                         decoder, s->cache->policy.name);
+    }
+    const struct settings *settings = &s->settings;
+    const char *without = settings->logit_scope == LOGITS_MASKED   ? "logit_scope = queries"
+                          : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
+                          : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
+                          : settings->sampling                     ? "sampling = off"
+                                                                   : NULL;
+    return without == NULL ? 0
+                           : err_usage(err,
+                                       "decoder %s takes the most likely token of every position "
+                                       "of its block after each step: set %s",
+                                       decoder, without);
+}
+
 static int check_drawing(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
     bool cuts = settings->top_k > 0 || settings->top_p < 1;
@@ -241,8 +285,9 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,    check_prefixes,  check_swap,         check_rows,
-        check_credit,   check_drawing, check_smoothing, check_sample_scope, check_storage};
+        check_settings,  check_mask,         check_prefixes, check_swap,
+        check_rows,      check_credit,       check_revising, check_drawing,
+        check_smoothing, check_sample_scope, check_storage};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

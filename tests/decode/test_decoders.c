@@ -14,7 +14,7 @@
 #include "sim/policy/plugin/registry.h"
 #include "tests/support/suite.h"
 
-enum { MOST = 96, MASK = 7 };
+enum { MOST = 96, MASK = 7, HELD = 50 };
 
 static uint32_t below(struct rng *rng, uint32_t n) {
     return (uint32_t)(rng_next(rng) % n);
@@ -54,9 +54,9 @@ static void draw_rows(struct rows *rows, struct rng *rng, uint32_t n, enum masks
                                            : 0.5f * rows->confidence[i];
         rows->entropy[i] =
             values == SPREAD ? -2 * (float)rng_uniform(rng) : rows->confidence[i] - 1;
-        rows->token[i] = 100 + (int32_t)i;
+        rows->token[i] = below(rng, 4) == 0 ? HELD : 100 + (int32_t)i;
         bool masked = masks == ALL || (masks == SOME && below(rng, 2)) || i == only;
-        rows->canvas[rows->position[i]] = masked ? MASK : 50;
+        rows->canvas[rows->position[i]] = masked ? MASK : HELD;
         if (masked) {
             uint32_t at = rows->n_masked++;
             rows->row[at] = i;
@@ -86,6 +86,10 @@ static struct decode_rule draw_rule(struct rng *rng) {
     }
     if (rule.kind == DECODE_ENTROPY_BOUNDED) {
         rule.rank = RANK_ENTROPY;
+    }
+    if (rule.kind == DECODE_JOINT) {
+        rule.rank = RANK_CONFIDENCE;
+        rule.edit = 0.0625f * (float)below(rng, 17);
     }
     if (rule.kind == DECODE_COUNT && below(rng, 2)) {
         rule.temperature = (float)exp(20 * rng_uniform(rng) - 10);
@@ -126,6 +130,7 @@ static uint32_t naive(const struct decode_rule *rule, const struct decode_seen *
         sum = sum - value;
         goes = rule->kind == DECODE_COUNT       ? taken < count
                : rule->kind == DECODE_THRESHOLD ? value >= least
+               : rule->kind == DECODE_JOINT     ? value > rule->threshold
                : rule->kind == DECODE_FACTOR    ? value >= 1.0f - rule->factor / (float)(taken + 2)
                                                 : sum < rule->bound;
     }
@@ -167,7 +172,7 @@ static int32_t ref_choice(struct rows *rows, const struct decode_rule *rule, int
              .n_committed = &n_committed, .n_requests = 1, .max_rows = n, .mask_token = MASK,
              .rule = (enum decode_kind)rule->kind, .rank = (enum decode_rank)rule->rank,
              .slack = rule->slack, .low = rule->low, .factor = rule->factor, .bound = rule->bound,
-             .temperature = rule->temperature, );
+             .edit = rule->edit, .temperature = rule->temperature, );
     memset(rows->committed, 9, sizeof rows->committed);
     ref_decode(&call);
     return n_committed;
@@ -183,9 +188,13 @@ static void assert_alike(struct rows *rows, const struct decode_rule *rule, uint
     for (uint32_t i = 0, at = 0; i < rows->n; i++) {
         bool masked = at < rows->n_masked && rows->row[at] == i;
         bool taken = masked && plain[at];
-        ck_assert_uint_eq(rows->committed[i], taken);
+        bool revised = rule->kind == DECODE_JOINT && !masked && rows->confidence[i] > rule->edit &&
+                       rows->token[i] != HELD;
+        ck_assert_uint_eq(rows->committed[i], taken     ? DECIDE_COMMIT
+                                              : revised ? DECIDE_REVISE
+                                                        : DECIDE_NOTHING);
         ck_assert_int_eq(rows->after[rows->position[i]],
-                         taken ? rows->token[i] : rows->canvas[rows->position[i]]);
+                         taken || revised ? rows->token[i] : rows->canvas[rows->position[i]]);
         at += masked;
     }
 }
@@ -260,7 +269,7 @@ TEST(a_row_that_is_no_number_is_refused_and_nothing_is_committed) {
             values[i][row] = round % 2 ? NAN : -NAN;
         }
         int32_t n = ref_choice(&rows, &rule, 1, true);
-        if (of_masked) {
+        if (of_masked || rule.kind == DECODE_JOINT) {
             const uint8_t nothing[MOST] = {0};
             ck_assert_int_eq(n, DECODE_NOT_NUMBERS);
             ck_assert_mem_eq(rows.committed, nothing, rows.n);
@@ -279,7 +288,8 @@ TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_counts) {
         struct decode_rule rule = draw_rule(&rng);
         int32_t take = 1 + (int32_t)below(&rng, rows.n);
         for (uint32_t i = 0; i < rows.n; i++) {
-            rows.after[rows.position[i]] = 50;
+            rows.after[rows.position[i]] = HELD;
+            rows.token[i] = HELD; /* nothing to replace */
         }
         ck_assert_int_eq(ref_choice(&rows, &rule, take, true), 0);
         for (uint32_t i = 0; i < rows.n; i++) {

@@ -53,6 +53,9 @@ static const struct {
      "tensor_parallel=2 sampling=on runtime.fused_head=off storage.weights=f32"},
     {"credit", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 decoder=credit runtime.fused_head=off storage.weights=f32"},
+    {"decoder.penalty above 0", "sglang", "llada2-tiny",
+     "tensor_parallel=2 decoder=joint-threshold decoder.penalty=1 runtime.fused_head=off "
+     "storage.weights=f32"},
     {"iteration = smooth", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 iteration=smooth runtime.fused_head=off storage.weights=f32"},
     {"swap.overlaps = on", "dllm-serve", "llada-tiny",

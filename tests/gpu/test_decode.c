@@ -13,8 +13,8 @@
 
 enum { MASK = 126336, MAX_REQUESTS = 20 };
 
-static const char *const rule_names[] = {"take", "threshold", "factor", "hierarchical",
-                                         "entropy-bounded"};
+static const char *const rule_names[] = {"take",         "threshold",       "factor",
+                                         "hierarchical", "entropy-bounded", "joint"};
 
 static float some_value(int ties) {
     return ties ? (float)between(1, 64) / 64 : (float)(draw() >> 40) * 0x1p-24f;
@@ -52,12 +52,12 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         at += 1 + (draw() % 5 == 0); /* some runs end though the next row is masked, too */
-        ((int32_t *)token->host)[i] = between(0, 1 << 20);
+        ((int32_t *)token->host)[i] = rule == DECODE_JOINT ? between(0, 4) : between(0, 1 << 20);
         ((int64_t *)position->host)[i] = at;
     }
     for (int i = 0; i < 3 * n; i++) {
         const bool is_mask = masked == 3 || ((masked == 0 || masked == 5) && draw() % 2);
-        ((int32_t *)canvas->host)[i] = is_mask ? MASK : between(0, 1000);
+        ((int32_t *)canvas->host)[i] = is_mask ? MASK : between(0, rule == DECODE_JOINT ? 4 : 1000);
     }
     for (int r = 0; r < b && (masked == 1 || masked == 5); r++) {
         if (n_rows[r] > 0) {
@@ -74,7 +74,7 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     }
     struct array *firsts = integers(first, b), *lengths = integers(n_rows, b);
     struct array *takes = integers(take, b), *start = longs(starts, b), *key = longs(keys, b);
-    const float slack = draw() % 2 ? 0 : 0x1p-5f;
+    const float slack = draw() % 2 ? 0 : 0x1p-5f, edit = (float)between(0, 16) / 16;
     const float temperatures[] = {0, 0, 0x1p-4f, 1, 0x1p20f};
     const float temperature = rule == DECODE_COUNT ? temperatures[draw() % 5] : 0;
     for (int side = 0; side < 2; side++) {
@@ -87,7 +87,7 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
             .canvas = masked == 4 ? NULL : OF(canvas), .committed = OF(committed),
             .n_committed = OF(counts), .n_requests = b, .max_rows = longest, .mask_token = MASK,
             .rule = rule, .rank = rank, .slack = slack, .low = 0.4f, .factor = 1, .bound = 0.8f,
-            .temperature = temperature, );
+            .edit = edit, .temperature = temperature, );
         side ? launched(kernel_decode(&call, NULL), rule_names[rule]) : ref_decode(&call);
     }
     char name[64];
@@ -96,6 +96,40 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     check_bytes(committed, (size_t)n, name);
     check_bytes(canvas, (size_t)n * 3 * 4, name);
     check_bytes(counts, (size_t)b * 4, name);
+    arrays_free();
+}
+
+/* Rows that follow one another in a canvas, and some that do not, in two calls of one step. */
+static void test_penalise(int n_rows, int n_vocab) {
+    struct array *logits = random_bf16((int64_t)n_rows * n_vocab, 0);
+    struct array *position = array_new((size_t)n_rows * 8);
+    struct array *canvas = array_new((size_t)n_rows * 8);
+    int64_t at = 0;
+    for (int i = 0; i < n_rows; i++) {
+        at += 1 + (draw() % 5 == 0 && at + 2 < 2 * n_rows - (n_rows - i));
+        ((int64_t *)position->host)[i] = at < 2 * n_rows ? at : 2 * n_rows - 1;
+    }
+    for (int i = 0; i < 2 * n_rows; i++) {
+        ((int32_t *)canvas->host)[i] = between(0, n_vocab - 1);
+    }
+    push(logits), push(position), push(canvas);
+    const int first = between(0, n_rows - 1);
+    for (int side = 0; side < 2; side++) {
+        for (int part = 0; part < 2; part++) {
+            const int from = part ? first : 0;
+            struct call_penalise call =
+                MAKE(struct call_penalise, .position = OF(position), .canvas = OF(canvas),
+                     .penalty = 1.5f, .first_row = from, .n_rows = part ? n_rows - first : first,
+                     .n_vocab = n_vocab, .dtype = KERNEL_BF16);
+            call.logits = (uint16_t *)OF(logits) + (int64_t)from * n_vocab;
+            if (side == 1) {
+                launched(kernel_penalise(&call, NULL), "penalise");
+            } else {
+                ref_penalise(&call);
+            }
+        }
+    }
+    check_bytes(logits, (size_t)n_rows * n_vocab * 2, "penalised logits");
     arrays_free();
 }
 
@@ -349,7 +383,7 @@ int main(int argc, char **argv) {
     struct head *head;
     must(head_open(&head), "head_open");
     for (int i = 0; i < (small ? 2 : 12); i++) {
-        for (int rule = 0; rule <= DECODE_ENTROPY_BOUNDED; rule++) {
+        for (int rule = 0; rule < DECODE_KINDS; rule++) {
             for (int masked = 0; masked < 6; masked++) {
                 for (int rank = 0; rank <= RANK_DRAW; rank++) {
                     test_rule((enum decode_kind)rule, (enum decode_rank)rank, masked,
@@ -362,6 +396,7 @@ int main(int argc, char **argv) {
         test_head_statistics(head, between(1, 40), between(1, 20) * 8, between(2, 2000));
         test_head_statistics(NULL, between(1, 400), between(1, 20) * 8, between(2, 2000));
         test_credit(between(1, 70), between(2, 3000), between(1, 40), 6);
+        test_penalise(between(1, 400), between(2, 3000));
         for (int ties = 0; ties < 8; ties++) {
             test_draw(between(1, 70), between(1, 3000), ties % 2);
         }
@@ -369,12 +404,14 @@ int main(int argc, char **argv) {
     for (int masked = 0; masked < 6; masked++) { /* several rows a thread */
         test_rule(DECODE_COUNT, RANK_MARGIN, masked, small ? 300 : 1500);
         test_rule(DECODE_THRESHOLD, RANK_CONFIDENCE, masked, small ? 300 : 1500);
+        test_rule(DECODE_JOINT, RANK_CONFIDENCE, masked, small ? 300 : 1500);
         test_rule(DECODE_FACTOR, RANK_CONFIDENCE, masked, small ? 150 : 700);
         test_rule(DECODE_HIERARCHICAL, RANK_CONFIDENCE, masked, small ? 150 : 700);
         test_rule(DECODE_ENTROPY_BOUNDED, RANK_ENTROPY, masked, small ? 150 : 700);
     }
     if (!small) {
         test_rule(DECODE_COUNT, RANK_CONFIDENCE, 3, 5000);
+        test_rule(DECODE_JOINT, RANK_CONFIDENCE, 0, 5000);
         test_statistics(32, 157184, 0);
         test_statistics(33, 151667, 2);
         test_head_statistics(head, 33, 256, 126464);

@@ -109,13 +109,16 @@ static void add_decode(struct launch_list *list) {
     add_fixed(list, EXPECTED_THREADS, "add_expected_kernel");
     add_fixed(list, NEXT_STEP_THREADS, "next_step_kernel");
     add_fixed(list, CREDIT_THREADS, "credit_kernel");
+    add_fixed(list, PENALISE_THREADS, "penalise_kernel");
     add_both(list, SAMPLE_THREADS, "sample_kernel");
     add_both(list, HEAD_REDUCE_THREADS, "head_reduce_kernel");
     add_both(list, HEAD_MERGE_THREADS, "head_merge_kernel");
     for (int rows = 0; rows <= 65536; rows++) {
         struct block_shape shape = decode_shape_of(rows);
-        add(list, shape.threads, shape.threads, 0, false, "decode_kernel<%d, %d>", shape.threads,
-            shape.each);
+        for (int joint = 0; joint < 2; joint++) {
+            add(list, shape.threads, shape.threads, 0, false, "decode_kernel<%d, %d, %s>",
+                shape.threads, shape.each, truth(joint != 0));
+        }
     }
     for (int rows = 0; rows <= DECODE_MAX_RANKED; rows++) {
         int threads = ranked_threads(rows);

@@ -184,6 +184,11 @@ static inline int fake_norm(struct device *device, const struct call_norm *call)
     return fake_cost(pass_ns(call->n_rows, call->n_channels));
 }
 
+static inline int fake_penalise(struct device *device, const struct call_penalise *call) {
+    (void)device;
+    return fake_cost(call->n_rows);
+}
+
 static inline int fake_decode(struct device *device, const struct call_decode *call) {
     (void)device;
     fake_host_cost(REQUEST_NS * call->n_requests);

@@ -496,6 +496,30 @@ static inline bool sampling_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Tokens that are replaced: these random weights change their minds in most passes, until the bound
+ * on passes ends a block. */
+static inline bool revising_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"sdar", "sdar-tiny", EXACT, ALONE | PREEMPTED | STOPPED | PLAYED,
+         "decoder.threshold=0.008 decoder.max_post_edit_steps=3"},
+        {"lmdeploy", "llada2-tiny", EXACT, ALONE | PREEMPTED | PLAYED,
+         "decoder.threshold=0.5 decoder.edit_threshold=0.009 logit_scope=block"},
+        {"sglang", "sdar-tiny", EXACT, ALONE | CARRIED,
+         "decoder.threshold=0.5 cache.cross_block=on cache.commit_last=off"},
+        {"sglang", "sdar-tiny", EXACT, ALONE | IDLE,
+         "scheduler.mode=lockstep skip_ahead=off decoder.max_post_edit_steps=5"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 20, {{0}}, 0};
+    add_settings(out, "block_tokens=4 runtime=unmask prefix_caching=off page_tokens=4 "
+                      "cache.ahead_blocks=0 decoder=joint-threshold");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* Drawn confidences are far above real ones, so that the threshold itself would decide less. */
 static inline bool carried_config(size_t i, struct matrix_config *out) {
     *out = (struct matrix_config){"dllm-serve", "llada-tiny", CANVAS, CARRIED, 0, {{0}}, 0};
@@ -504,8 +528,9 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    canvas_config, decoder_config, dkv_config,      exact_config,   focus_config,    small_config,
-    idle_config,   smooth_config,  sampling_config, carried_config, features_config, pattern_config,
+    canvas_config,   decoder_config, dkv_config,      exact_config,    focus_config,
+    small_config,    idle_config,    smooth_config,   sampling_config, carried_config,
+    features_config, pattern_config, revising_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

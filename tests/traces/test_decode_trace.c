@@ -311,7 +311,7 @@ TEST(a_bad_head_is_one_sentence) {
     static const char *const others[][2] = {
         {"PRAGMA application_id = 0", "%s is not a decode trace"},
         {"PRAGMA application_id = 1", "%s is not a decode trace"},
-        {"PRAGMA user_version = 9", "%s is a decode trace of version 9, expected 1 to 2"},
+        {"PRAGMA user_version = 9", "%s is a decode trace of version 9, expected 1 to 3"},
         {"DROP TABLE pass", "%s cannot be read as a database: "},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {

@@ -333,7 +333,7 @@ _G46 = (
     ("block-size", "N", "vLLM's own: tokens of a page (page_tokens); default: the system's"),
 )
 _G47 = (
-    ("out", "FILE", "of `fit shapes` and `fit decode`: write what was fitted there"),
+    ("out", "FILE", "of `fit shapes`, `fit edits` and `fit decode`: write what was fitted there"),
     ("from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests"),
     ("judge", "TRACE", "the same, and judge it by half of this one's requests too"),
     ("process", "NAME", "judge this process by the traces of --judge instead of fitting one"),

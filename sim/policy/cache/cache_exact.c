@@ -30,12 +30,12 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
         return holds;
     }
-    bool lacks_one = window_block(request) > 0 && window_masked(request) > 0 &&
+    bool lacks_one = window_block(request) > 0 && window_is_open(request) &&
                      request->cached_tokens == window_before(request);
     if (lacks_one) {
         rows->run.end = rows->keep[0].end = end;
         rows->head = (struct range){window_first(request), end};
-    } else if (request->cached_tokens >= window_first(request) && window_masked(request) == 0 &&
+    } else if (request->cached_tokens >= window_first(request) && !window_is_open(request) &&
                !exact_is_last(request)) {
         rows->run = rows->head = (struct range){end, end};
         rows->skips = 0;

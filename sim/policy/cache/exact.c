@@ -25,7 +25,7 @@ static void run_missing(const struct request *request, bool decides, struct row_
 uint32_t exact_plan(const void *opaque, const struct request *request, struct row_sets *rows) {
     const struct exact_state *state = opaque;
     uint32_t start = window_first(request), end = window_end(request);
-    bool decides = window_masked(request) > 0;
+    bool decides = window_is_open(request);
     *rows = (struct row_sets){.kind = ROW_EXACT, .held = rows_held(state, request)};
     if (request->causal == SEES_TOKENS) {
         run_missing(request, decides, rows);

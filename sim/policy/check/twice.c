@@ -585,9 +585,12 @@ static void rule(const void *state, const struct request *request, struct decode
 
 /* All numbers but threshold and key. */
 static bool same_constants(const struct decode_rule *a, const struct decode_rule *b) {
-    const float of_a[] = {a->slack, a->low, a->factor, a->bound, a->temperature};
-    const float of_b[] = {b->slack, b->low, b->factor, b->bound, b->temperature};
-    return a->kind == b->kind && a->rank == b->rank && memcmp(of_a, of_b, sizeof of_a) == 0;
+    const float of_a[] = {a->slack,       a->low,  a->factor, a->bound,
+                          a->temperature, a->edit, a->penalty};
+    const float of_b[] = {b->slack,       b->low,  b->factor, b->bound,
+                          b->temperature, b->edit, b->penalty};
+    return a->kind == b->kind && a->rank == b->rank && a->post_passes == b->post_passes &&
+           memcmp(of_a, of_b, sizeof of_a) == 0;
 }
 
 static void twice_rule(const void *state, const struct request *request, struct decode_rule *out) {

@@ -33,9 +33,10 @@ void course_plan(const struct course *course, struct request *request) {
 /* Positions that `steps` steps commit, where the number is drawn: its expectation. */
 static uint32_t expected(struct course *course, const struct request *request, uint32_t steps) {
     double tokens = course->owed + steps * course->tokens_per_pass;
-    uint32_t whole = tokens < window_masked(request) ? (uint32_t)tokens : window_masked(request);
-    whole = whole > 0 ? whole : 1;
-    course->owed = whole < window_masked(request) && tokens > whole ? tokens - whole : 0;
+    const uint32_t masked = window_masked(request);
+    uint32_t whole = tokens < masked ? (uint32_t)tokens : masked;
+    whole = whole > 0 || masked == 0 ? whole : 1;
+    course->owed = whole < masked && tokens > whole ? tokens - whole : 0;
     return whole;
 }
 
@@ -47,6 +48,9 @@ bool course_take(struct course *course, struct request *request, uint32_t steps)
     request->steps += steps;
     window_advance(request, in_block ? steps : 0, 0);
     request->steps_to_change -= steps;
+    if (decides && masked == 0) { /* one pass that changes nothing, for all that is known */
+        window_end_edits(request);
+    }
     window_commit(request,
                   is_drawn ? expected(course, request, steps) : steps * request->commit_tokens);
     if (request->rows.settles == BLOCK_DELAYED || request->rows.settles == BLOCK_NEIGHBOUR) {
@@ -60,7 +64,7 @@ bool course_take(struct course *course, struct request *request, uint32_t steps)
     if (yields && !in_block) {
         window_commit(request, 1);
     }
-    while (window_front_masked(request) == 0 &&
+    while (!window_front_is_open(request) &&
            !cache_writes_more(course->cache, course->cache_state, NULL, request)) {
         if (request->committed_tokens == request->output_tokens) {
             return false;

@@ -1,0 +1,198 @@
+#include "experiments/study/decode_edits.h"
+
+#include <gsl/gsl_errno.h>
+#include <gsl/gsl_multimin.h>
+#include <math.h>
+#include <string.h>
+
+#include "experiments/study/decode_fit.h"
+#include "sim/base/mem.h"
+#include "sim/decode/process_file.h"
+
+enum {
+    COLUMN_PROCESS,
+    COLUMN_BENCHMARK,
+    COLUMN_MODE,
+    COLUMN_THRESHOLD,
+    COLUMN_EDIT_THRESHOLD,
+    COLUMN_PRINTED,
+    COLUMN_ROLE,
+    COLUMN_SOURCE
+};
+static const char *const columns[] = {"process",   "benchmark",      "mode",
+                                      "threshold", "edit_threshold", "tokens_per_pass",
+                                      "role",      "source",         NULL};
+
+/* The shape whose constants are fitted. */
+static const char shape[] = "llada2";
+
+static int read_row(struct csv *csv, struct edit_row *row, struct err *err) {
+    if (csv_row(csv, err) != 0) {
+        return err_status(err);
+    }
+    const char *role = csv_field(csv, COLUMN_ROLE);
+    *row = (struct edit_row){.process = csv_field(csv, COLUMN_PROCESS),
+                             .benchmark = csv_field(csv, COLUMN_BENCHMARK),
+                             .mode = csv_field(csv, COLUMN_MODE),
+                             .source = csv_field(csv, COLUMN_SOURCE),
+                             .is_fitted = strcmp(role, "fitted") == 0};
+    if (!row->is_fitted && role[0] != '\0') {
+        return csv_bad(csv, COLUMN_ROLE, "fitted, or nothing", err);
+    }
+    bool failed =
+        csv_number(csv, COLUMN_THRESHOLD, 0, 1, &row->threshold, err) != 0 ||
+        csv_number(csv, COLUMN_EDIT_THRESHOLD, 0, 1, &row->edit_threshold, err) != 0 ||
+        csv_number(csv, COLUMN_PRINTED, 1, ROLLOUT_MOST_POSITIONS, &row->printed, err) != 0;
+    if (!failed && row->edit_threshold > row->threshold) {
+        return csv_bad(csv, COLUMN_EDIT_THRESHOLD, "the threshold at most", err);
+    }
+    return failed ? err_status(err) : decode_process_find(row->process, &row->of, err);
+}
+
+int edits_open(const char *path, struct edits *out, struct err *err) {
+    bool more = true;
+    *out = (struct edits){0};
+    if (csv_open(&out->csv, path, "edit modes", err) != 0) {
+        return err_status(err);
+    }
+    int status = csv_first(&out->csv, columns, 0, true, err);
+    while (status == 0 && (status = csv_line(&out->csv, &more, err)) == 0 && more) {
+        status = out->n < EDITS_MOST_ROWS
+                     ? read_row(&out->csv, &out->rows[out->n], err)
+                     : err_world(err, "%s has more than %d rows", path, EDITS_MOST_ROWS);
+        out->n += status == 0;
+    }
+    if (status != 0) {
+        edits_close(out);
+    }
+    return status;
+}
+
+void edits_close(struct edits *edits) {
+    csv_close(&edits->csv);
+    *edits = (struct edits){0};
+}
+
+static struct rollout_rule rule_of(const struct edit_row *row) {
+    struct rollout_rule rule = decode_rule_at(&row->of.at);
+    rule.rule = (struct decode_rule){.kind = DECODE_JOINT,
+                                     .threshold = (float)row->threshold,
+                                     .edit = (float)row->edit_threshold,
+                                     .post_passes = 16};
+    return rule;
+}
+
+double edits_give(const struct decode_process *process, const struct edit_row *row, uint32_t n) {
+    struct decode_process trained = *process;
+    const struct rollout_rule rule = rule_of(row);
+    trained.edits = 1;
+    const struct rollout sums = decode_sample(&trained, decode_fit_seed(), &rule, n);
+    return rollout_tokens_per_step(&sums);
+}
+
+enum { FEW_REQUESTS = 100, MANY_REQUESTS = 400, MOST_STEPS = 80 };
+
+static struct decode_process with(const struct decode_process *process, double location,
+                                  double scale) {
+    struct decode_process trained = *process;
+    trained.edit_location = location;
+    trained.edit_scale = scale;
+    trained.edits = 1;
+    return trained;
+}
+
+static double misfit(const gsl_vector *x, void *opaque) {
+    const struct edits *edits = opaque;
+    double sum = 0, scale = exp(gsl_vector_get(x, 1));
+    if (scale < 0.02 || scale > 10) {
+        return 1e3;
+    }
+    for (size_t i = 0; i < edits->n; i++) {
+        const struct edit_row *row = &edits->rows[i];
+        if (row->is_fitted) {
+            const struct decode_process trained = with(&row->of, gsl_vector_get(x, 0), scale);
+            sum += pow(log(edits_give(&trained, row, FEW_REQUESTS) / row->printed), 2);
+        }
+    }
+    return sum;
+}
+
+/* The row that is printed last of the same process. */
+static const struct edit_row *last_of(const struct edits *edits, const struct edit_row *row) {
+    const struct edit_row *last = row;
+    for (size_t i = 0; i < edits->n; i++) {
+        last = strcmp(edits->rows[i].process, row->process) == 0 ? &edits->rows[i] : last;
+    }
+    return last;
+}
+
+static void predict(struct edits *edits, struct edit_row *row) {
+    const struct edit_row *last = last_of(edits, row);
+    const struct rollout_rule rule = rule_of(last);
+    struct decode_process trained = with(&row->of, edits->location, edits->scale);
+    row->stored = edits_give(&row->of, row, MANY_REQUESTS);
+    row->fitted = edits_give(&trained, row, MANY_REQUESTS);
+    trained.location = decode_locate(&trained, &rule, false, last->printed, MANY_REQUESTS);
+    row->moved = edits_give(&trained, row, MANY_REQUESTS);
+}
+
+void edits_fit(struct edits *edits) {
+    gsl_error_handler_t *handler = gsl_set_error_handler_off();
+    gsl_vector *x = mem_given(gsl_vector_calloc(2)), *steps = mem_given(gsl_vector_alloc(2));
+    gsl_multimin_fminimizer *minimizer =
+        mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, 2));
+    gsl_vector_set_all(steps, 0.5);
+    gsl_multimin_function function = {.f = misfit, .n = 2, .params = edits};
+    gsl_multimin_fminimizer_set(minimizer, &function, x, steps);
+    for (int i = 0; i < MOST_STEPS && gsl_multimin_fminimizer_size(minimizer) > 1e-3; i++) {
+        gsl_multimin_fminimizer_iterate(minimizer);
+    }
+    const gsl_vector *best = gsl_multimin_fminimizer_x(minimizer);
+    edits->location = round(gsl_vector_get(best, 0) * 1e4) / 1e4;
+    edits->scale = round(exp(gsl_vector_get(best, 1)) * 1e4) / 1e4;
+    for (size_t i = 0; i < edits->n; i++) {
+        predict(edits, &edits->rows[i]);
+    }
+    gsl_multimin_fminimizer_free(minimizer);
+    gsl_vector_free(x);
+    gsl_vector_free(steps);
+    gsl_set_error_handler(handler);
+}
+
+static double percent(double ours, double printed) {
+    return 100 * (ours / printed - 1);
+}
+
+void edits_print(const struct edits *edits, FILE *out) {
+    size_t n = 0, n_within = 0;
+    const struct decode_process *stored = &edits->rows[0].of;
+    fprintf(out,
+            "edit_location %.4f, edit_scale %.4f (stored %.4f, %.4f); edit_share %g as assumed\n"
+            "%-22s %4s %8s %8s %7s %8s %7s %8s %7s\n",
+            edits->location, edits->scale, stored->edit_location, stored->edit_scale,
+            stored->edit_share, "benchmark", "mode", "printed", "stored", "off", "fitted", "off",
+            "moved", "off");
+    for (size_t i = 0; i < edits->n; i++) {
+        const struct edit_row *row = &edits->rows[i];
+        const double off = percent(row->fitted, row->printed);
+        n += !row->is_fitted;
+        n_within += !row->is_fitted && fabs(off) <= 20;
+        fprintf(out, "%-22s %4s %8.2f %8.2f %+6.0f%% %8.2f %+6.0f%% %8.2f %+6.0f%%%s\n",
+                row->benchmark, row->mode, row->printed, row->stored,
+                percent(row->stored, row->printed), row->fitted, off, row->moved,
+                percent(row->moved, row->printed), row->is_fitted ? "  fitted to" : "");
+    }
+    fprintf(out,
+            "%zu of %zu rows that nothing was fitted to are within 20 %%. `moved`: where the task "
+            "stands in\nLLaDA2.1 is read off its Q mode.\n",
+            n_within, n);
+}
+
+size_t edits_numbers(const struct edits *edits, struct fitted_number out[2]) {
+    out[0] = (struct fitted_number){.key = "edit_location", .value = edits->location};
+    out[1] = (struct fitted_number){.key = "edit_scale", .value = edits->scale};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(out[i].section, sizeof out[i].section, "%s", shape);
+    }
+    return 2;
+}

@@ -1,0 +1,157 @@
+"""Tokens that LLaDA2.1's joint threshold decodes, written down anew from its specification
+(inclusionAI/LLaDA2.X llada2_1_tech_report.pdf, section 3; what SGLang's JointThreshold does at 17d5721).
+
+Run from the repository root:  python3 experiments/study/reference/joint_threshold.py
+
+It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl (ids of the first ten of
+experiments/train/prompts/easy.jsonl) with the checkpoint experiments/train/models/sdar-2m in float32 on
+the CPU, under every setting below, and writes a line for each setting to
+tests/golden/engine/joint-threshold/tokens.jsonl: tokens, forward passes and replaced tokens of each
+prompt. tests/live/test_live_revising.c holds the engine to them.
+
+Nothing is cached: a pass runs all that stands before the block, and the block, under the block-causal
+mask. A pass of the specification that only stores what the pass before it has left as it was is counted
+and not run.
+
+Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
+"""
+
+import json
+import os
+import struct
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+
+MODEL = "experiments/train/models/sdar-2m"
+PROMPTS = "tests/golden/engine/dllm-cache/prompts.jsonl"
+TOKENS = "tests/golden/engine/joint-threshold/tokens.jsonl"
+OUTPUT_TOKENS = 64
+SETTINGS = [
+    dict(threshold=0.5, edit_threshold=0.0),  # S mode
+    dict(threshold=0.7, edit_threshold=0.5),  # Q mode
+    dict(threshold=0.1, edit_threshold=0.0),  # most tokens are filled too soon
+    dict(threshold=0.1, edit_threshold=0.0, max_post_edit_steps=1),
+    dict(threshold=0.7, edit_threshold=0.0, zero_edits="off"),  # diffusers' meaning of 0
+    dict(threshold=0.1, edit_threshold=0.0, penalty=4.0),
+]
+
+
+def read_weights(folder):
+    """All tensors of model.safetensors in float32, by name."""
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    types = {"BF16": torch.bfloat16, "F32": torch.float32}
+    weights = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            first, end = (8 + size + at for at in entry["data_offsets"])
+            tensor = torch.frombuffer(bytearray(data[first:end]), dtype=types[entry["dtype"]])
+            weights[name] = tensor.reshape(entry["shape"]).float()
+    return weights
+
+
+class Model:
+    def __init__(self, folder):
+        with open(os.path.join(folder, "config.json")) as file:
+            self.config = SimpleNamespace(**json.load(file))
+        self.weights = read_weights(folder)
+        c = self.config
+        theta = c.rope_theta ** (-torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
+        angles = torch.arange(c.max_position_embeddings, dtype=torch.float64)[:, None] * theta
+        self.cos, self.sin = (torch.cat([f(angles)] * 2, -1).float() for f in (torch.cos, torch.sin))
+
+    def rms(self, x, name):
+        scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.config.rms_norm_eps)
+        return x * scale * self.weights[name + ".weight"]
+
+    def times(self, x, name):
+        return x @ self.weights[name + ".weight"].T
+
+    def rotated(self, x):
+        """[T, H, D] at positions 0 .. T - 1."""
+        half = x.shape[-1] // 2
+        turned = torch.cat([-x[..., half:], x[..., :half]], -1)
+        return x * self.cos[:len(x), None] + turned * self.sin[:len(x), None]
+
+    def attention(self, x, at, sees):
+        c, n = self.config, len(x)
+        q, k, v = (self.times(x, f"{at}{p}_proj").view(n, -1, c.head_dim) for p in "qkv")
+        q, k = self.rotated(self.rms(q, at + "q_norm")), self.rotated(self.rms(k, at + "k_norm"))
+        group = c.num_attention_heads // c.num_key_value_heads
+        k, v = (t.repeat_interleave(group, 1) for t in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q, k) / c.head_dim ** 0.5
+        weights = scores.masked_fill(~sees, float("-inf")).softmax(-1)
+        return self.times(torch.einsum("hqk,khd->qhd", weights, v).flatten(1), at + "o_proj")
+
+    def logits(self, ids, rows):
+        """Of the last `rows` positions."""
+        c = self.config
+        block = torch.arange(len(ids)) // c.block_size
+        sees = block[:, None] >= block[None, :]
+        x = self.weights["model.embed_tokens.weight"][ids]
+        for i in range(c.num_hidden_layers):
+            at = f"model.layers.{i}."
+            x = x + self.attention(self.rms(x, at + "input_layernorm"), at + "self_attn.", sees)
+            normed = self.rms(x, at + "post_attention_layernorm")
+            gated = F.silu(self.times(normed, at + "mlp.gate_proj")) * self.times(normed, at + "mlp.up_proj")
+            x = x + self.times(gated, at + "mlp.down_proj")
+        return self.times(self.rms(x[-rows:], "model.norm"), "model.embed_tokens")
+
+
+def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_steps=16, zero_edits="on",
+                 penalty=0.0):
+    """Fills the block x, in place; returns its passes and how many tokens were replaced."""
+    mask = model.config.mask_token_id
+    given = x != mask
+    edits = edit_threshold > 0 or zero_edits == "on"
+    passes = replaced = post = 0
+    finished = False
+    while not finished:
+        logits = model.logits(torch.cat([before, x]), len(x))
+        logits[torch.arange(1, len(x)), x[:-1]] -= penalty
+        p, v = logits.softmax(-1).max(-1)
+        passes += 1
+        masked = x == mask
+        fill = torch.zeros_like(masked)
+        if masked.any():
+            sure = torch.where(masked, p, torch.tensor(-1.0))
+            fill = sure > threshold
+            if not fill.any():
+                fill[sure.argmax()] = True
+        else:
+            post += 1
+            if post > max_post_edit_steps:
+                break
+        edit = ~masked & ~given & (p > edit_threshold) & (v != x) & edits
+        finished = not (fill | edit).any() or (not edits and bool((fill == masked).all()))
+        x[fill | edit] = v[fill | edit]
+        replaced += int(edit.sum())
+    return passes + 1, replaced
+
+
+def decode(model, prompt, setting):
+    block = model.config.block_size
+    canvas = torch.tensor(prompt + [model.config.mask_token_id] * OUTPUT_TOKENS)
+    passes = replaced = 0
+    for first in range(len(prompt) // block * block, len(canvas), block):
+        of_block = decode_block(model, canvas[:first], canvas[first:first + block], **setting)
+        passes, replaced = passes + of_block[0], replaced + of_block[1]
+    return canvas[len(prompt):].tolist(), passes, replaced
+
+
+def main():
+    model = Model(MODEL)
+    with open(PROMPTS) as file:
+        prompts = [json.loads(line)["ids"] for line in file]
+    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
+    torch.set_num_threads(1)
+    with torch.no_grad(), open(TOKENS, "w") as file:
+        for setting in SETTINGS:
+            tokens, passes, replaced = zip(*(decode(model, prompt, setting) for prompt in prompts))
+            file.write(json.dumps({**setting, "passes": passes, "replaced": replaced, "tokens": tokens}) + "\n")
+
+
+main()
