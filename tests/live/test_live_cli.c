@@ -339,8 +339,6 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
     REFUSES(2, "--clock is for the back ends cpu and cuda", "run", "--clock", "real");
     REFUSES(2, "--clock: 'lunar' is neither real nor virtual", "run", SMALL, "--backend", "cpu",
             "--clock", "lunar");
-    REFUSES(2, "has replicas above 1: the engine runs one replica; set replicas = 1", "run", SMALL,
-            LIVE, "--replicas", "2");
     REFUSES(2,
             "does not run live on the CPU, for it has numbers in another type than f32: the cpu "
             "back end computes in float32; set storage.weights = f32 and leave the others at auto",
@@ -373,6 +371,26 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
               "tests/golden/engine/dream-tiny");
     complains(CLI("run", "--model", "llada-8b", "--gpu", "h200", LIVE, "--roofline"), 1,
               " are missing (memory_utilization = ");
+}
+
+/* What an eviction leaves is asked for in the middle of a step, in whichever replica's thread. */
+TEST(replicas_are_in_one_record_which_is_played_again_and_by_their_engines) {
+    const char *const systems[][3] = {{"dllm-serve", "llada-tiny", "block_tokens=4"},
+                                      {"focus", "sdar-tiny", "block_tokens=8"}};
+    for (int i = 0; i < 2; i++) {
+        const char *db = scratch_path(i == 0 ? "kv.db" : "focus.db");
+        const char *trace = scratch_path(i == 0 ? "kv.decode" : "focus.decode");
+        free(PRINTS("run", "--system", systems[i][0], "--model", systems[i][1], "--set",
+                    systems[i][2], "--roofline", "--set", "reserve_bytes=16MiB", "--set",
+                    "memory_utilization=0.04", "--set", "max_batched_tokens=512", LIVE, TRAFFIC,
+                    "--replicas", "2", "--router", "round-robin", "--db", db, "--levels", "steps",
+                    "--decode-out", trace));
+        ck_assert_int_eq(sql_integer(db, "SELECT count(DISTINCT replica) FROM requests"), 2);
+        ck_assert_int_eq(sql_integer(db, "SELECT count(DISTINCT replica) FROM steps"), 2);
+        ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM requests"), 5);
+        free(PRINTS("replay", "--db", db, "--run", "1"));
+        free(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu"));
+    }
 }
 
 TEST(an_interrupted_live_run_is_kept_as_incomplete) {
