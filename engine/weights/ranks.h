@@ -24,9 +24,9 @@ struct ranks_request {
     bool batch_invariant;
 };
 
-/* Opens ranks 1 to model_ranks(model) - 1 on the machine's next devices, and makes them and rank 0's
- * device ranks of one another. Device and model must outlive them. ERR_WORLD where
- * there are fewer devices, or a rank cannot be opened. */
+/* Opens ranks 1 to model_ranks(model) - 1 on the machine's next devices, and makes them and rank
+ * 0's device ranks of one another. Device and model must outlive them. ERR_WORLD where there are
+ * fewer devices, or a rank cannot be opened. */
 int ranks_open(const struct ranks_request *request, struct ranks **out, struct err *err);
 
 /* NULL is fine. Before rank 0's device is closed. */

@@ -9,7 +9,7 @@
 enum {
     ATTENTION_MAX_BLOCKS = 4096,
     ATTENTION_COUNTER_BYTES = ATTENTION_MAX_BLOCKS * 4,
-    ATTENTION_MOST_PER_SM = 3,             /* blocks */
+    ATTENTION_MOST_PER_SM = 3,               /* blocks */
     ATTENTION_PART_FLOATS = 128 * (128 + 4), /* 128 rows of heads of 128, or fewer of wider ones */
 };
 
