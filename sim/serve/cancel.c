@@ -92,3 +92,14 @@ void cancel_now(struct lifecycle *life, uint64_t id) {
         }
     }
 }
+
+/* As if it waited at the first replica. */
+int lifecycle_reject_held(struct lifecycle *life, enum reject_reason reason, struct err *err) {
+    int status = 0;
+    for (; status == 0 && life->n_held > 0; life->n_held--) {
+        const uint32_t slot = life->held[life->n_held - 1];
+        life->replicas[0].outstanding_tokens += life->requests[slot].output_tokens;
+        status = lifecycle_reject(life, slot, reason, err);
+    }
+    return status;
+}
