@@ -1,4 +1,4 @@
-/* A fleet: the replicas of one system, each an engine and a live executor of its own, behind one
+/* A fleet: the replicas of one system, each an engine and a live executor of its own, under one
  * executor with one clock.
  *
  * One replica is run by the caller's thread. Of several each has a thread, which alone uses its
