@@ -80,7 +80,7 @@ MPICC    ?= $(shell command -v mpicc)
 MPI_LINK := $(if $(MPICC),$(BUILD)/libunmask_mpi.so)
 
 # Where libmicrohttpd's header is found, the library by which `unmask serve` talks HTTP; the program does without.
-HTTP_LINK := $(shell echo '\#include <microhttpd.h>' | C_INCLUDE_PATH='$(C_INCLUDE_PATH)' $(CC) $(CPPFLAGS) $(CFLAGS) -E -xc - \
+HTTP_LINK := $(shell C_INCLUDE_PATH='$(C_INCLUDE_PATH)' $(CC) $(CPPFLAGS) $(CFLAGS) -include microhttpd.h -E -xc /dev/null \
                  >/dev/null 2>&1 && echo $(BUILD)/libunmask_http.so)
 
 all: $(BUILD)/unmask $(MPI_LINK) $(HTTP_LINK) ## build the program
