@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 
 /* What a replica's thread is asked to do. */
 enum job { JOB_NONE, JOB_CALL, JOB_BATCH, JOB_LEAVE };
@@ -104,106 +104,93 @@ static int call_on(struct replica_engine *on,
 
 /* ---- the executor ---- */
 
-/* What its functions ask of a replica's own executor. */
+/* What its functions ask of a replica's own executor, in the replica's thread. */
+enum asks { ASKS_ADMIT, ASKS_GROW, ASKS_RELEASE, ASKS_SWAP_OUT, ASKS_DROP, ASKS_END, ASKS_AUDIT };
+
 struct asked {
+    enum asks what;
     uint32_t slot;
     const struct request *request;
-    const struct submission *submission;
     uint32_t *answer_tokens;
+    bool interrupted;
 };
 
-static int ask_admit(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
+static int ask_own(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct asked *a = arguments;
     const struct executor own = live_interface(on->live);
-    return own.admit(own.state, 0, asked->slot, asked->request, err);
-}
-
-static int ask_grow(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
-    const struct executor own = live_interface(on->live);
-    return own.grow(own.state, 0, asked->slot, asked->request, err);
-}
-
-static int ask_release(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
-    const struct executor own = live_interface(on->live);
-    (void)err;
-    own.release(own.state, 0, asked->slot);
+    switch (a->what) {
+    case ASKS_ADMIT:
+        return own.admit(own.state, 0, a->slot, a->request, err);
+    case ASKS_GROW:
+        return own.grow(own.state, 0, a->slot, a->request, err);
+    case ASKS_SWAP_OUT:
+        return own.swap_out(own.state, 0, a->slot, a->request, err);
+    case ASKS_END:
+        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, err);
+    case ASKS_RELEASE:
+        own.release(own.state, 0, a->slot);
+        break;
+    case ASKS_DROP:
+        own.drop(own.state, 0, a->slot);
+        break;
+    case ASKS_AUDIT:
+        own.audit(own.state, a->interrupted);
+        break;
+    }
     return 0;
 }
 
-static int ask_swap_out(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
-    const struct executor own = live_interface(on->live);
-    return own.swap_out(own.state, 0, asked->slot, asked->request, err);
-}
-
-static int ask_drop(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
-    const struct executor own = live_interface(on->live);
-    (void)err;
-    own.drop(own.state, 0, asked->slot);
-    return 0;
-}
-
-static int ask_find_end(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
-    const struct executor own = live_interface(on->live);
-    return own.find_end(own.state, 0, asked->slot, asked->request, asked->answer_tokens, err);
-}
-
-static int ask_plan(struct replica_engine *on, void *arguments, struct err *err) {
-    const struct asked *asked = arguments;
-    return live_plan(on->live, asked->submission, err);
+static int ask_replica(struct fleet *fleet, uint32_t replica, struct asked asked, struct err *err) {
+    return call_on(&fleet->replicas[replica], ask_own, &asked, err);
 }
 
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                  struct err *err) {
-    struct fleet *fleet = state;
-    struct asked asked = {.slot = slot, .request = request};
-    return call_on(&fleet->replicas[replica], ask_admit, &asked, err);
+    return ask_replica(state, replica,
+                       (struct asked){.what = ASKS_ADMIT, .slot = slot, .request = request}, err);
 }
 
 static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                 struct err *err) {
-    struct fleet *fleet = state;
-    struct asked asked = {.slot = slot, .request = request};
-    return call_on(&fleet->replicas[replica], ask_grow, &asked, err);
+    return ask_replica(state, replica,
+                       (struct asked){.what = ASKS_GROW, .slot = slot, .request = request}, err);
 }
 
 static void release(void *state, uint32_t replica, uint32_t slot) {
-    struct fleet *fleet = state;
-    struct asked asked = {.slot = slot};
     struct err never = {0};
-    (void)call_on(&fleet->replicas[replica], ask_release, &asked, &never);
+    (void)ask_replica(state, replica, (struct asked){.what = ASKS_RELEASE, .slot = slot}, &never);
 }
 
 static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     struct err *err) {
-    struct fleet *fleet = state;
-    struct asked asked = {.slot = slot, .request = request};
-    return call_on(&fleet->replicas[replica], ask_swap_out, &asked, err);
+    return ask_replica(state, replica,
+                       (struct asked){.what = ASKS_SWAP_OUT, .slot = slot, .request = request},
+                       err);
 }
 
 static void drop(void *state, uint32_t replica, uint32_t slot) {
-    struct fleet *fleet = state;
-    struct asked asked = {.slot = slot};
     struct err never = {0};
-    (void)call_on(&fleet->replicas[replica], ask_drop, &asked, &never);
+    (void)ask_replica(state, replica, (struct asked){.what = ASKS_DROP, .slot = slot}, &never);
 }
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, struct err *err) {
-    struct fleet *fleet = state;
-    struct asked asked = {.slot = slot, .request = request, .answer_tokens = answer_tokens};
-    return call_on(&fleet->replicas[replica], ask_find_end, &asked, err);
+    return ask_replica(
+        state, replica,
+        (struct asked){
+            .what = ASKS_END, .slot = slot, .request = request, .answer_tokens = answer_tokens},
+        err);
+}
+
+static int ask_plan(struct replica_engine *on, void *arguments, struct err *err) {
+    const struct submission *const *submission = arguments;
+    return live_plan(on->live, *submission, err);
 }
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct fleet *fleet = state;
     struct replica_engine *on = &fleet->replicas[submission->replica];
-    struct asked asked = {.submission = submission};
-    int status = call_on(on, ask_plan, &asked, err);
+    int status = call_on(on, ask_plan, &submission, err);
     if (status == 0) {
         on->in_flight = true;
         ask(on, JOB_BATCH);
@@ -226,17 +213,6 @@ static struct replica_engine *first_over(struct fleet *fleet, bool *any_in_fligh
         }
     }
     return first;
-}
-
-/* Until a replica has moved, for so long at most. */
-static void wait_moved(struct fleet *fleet, int64_t most_ns) {
-    enum { SECOND_NS = 1000000000 };
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const int64_t ns = until.tv_nsec + most_ns % SECOND_NS;
-    until.tv_sec += (time_t)(most_ns / SECOND_NS + ns / SECOND_NS);
-    until.tv_nsec = (long)(ns % SECOND_NS);
-    (void)pthread_cond_timedwait(&fleet->moved, &fleet->lock, &until);
 }
 
 static int tell(struct replica_engine *on, int64_t until_ns, struct completion *out,
@@ -280,7 +256,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
             return 0;
         }
         const int64_t nap_ns = 20000000;
-        wait_moved(fleet, left_ns < nap_ns ? left_ns : nap_ns);
+        system_condition_wait(&fleet->moved, &fleet->lock, left_ns < nap_ns ? left_ns : nap_ns);
     }
 }
 
@@ -300,20 +276,13 @@ static void settle(void *state) {
     }
 }
 
-static int ask_audit(struct replica_engine *on, void *arguments, struct err *err) {
-    const bool *interrupted = arguments;
-    const struct executor own = live_interface(on->live);
-    (void)err;
-    own.audit(own.state, *interrupted);
-    return 0;
-}
-
 static void audit(void *state, bool interrupted) {
     struct fleet *fleet = state;
     struct err never = {0};
     for (uint32_t r = 0; r < fleet->n; r++) {
         if (!fleet->replicas[r].in_flight) {
-            (void)call_on(&fleet->replicas[r], ask_audit, &interrupted, &never);
+            (void)ask_replica(
+                fleet, r, (struct asked){.what = ASKS_AUDIT, .interrupted = interrupted}, &never);
         }
     }
 }
@@ -514,16 +483,6 @@ static int start_threads(struct fleet *fleet, struct err *err) {
     return 0;
 }
 
-static void init_lock(struct fleet *fleet) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&fleet->lock, NULL);
-    pthread_cond_init(&fleet->moved, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    pthread_mutex_lock(&fleet->lock);
-}
-
 int fleet_open(const struct fleet_request *request, struct fleet **out, struct err *err) {
     const struct settings *settings = &request->engine.system->settings;
     const uint32_t n = settings->replicas;
@@ -531,7 +490,9 @@ int fleet_open(const struct fleet_request *request, struct fleet **out, struct e
     struct fleet_request asked = *request;
     fleet->n = n;
     fleet->has_threads = n > 1;
-    init_lock(fleet);
+    pthread_mutex_init(&fleet->lock, NULL);
+    system_condition_init(&fleet->moved);
+    pthread_mutex_lock(&fleet->lock);
     for (uint32_t r = 0; r < n; r++) {
         const int32_t stride = (int32_t)(r * settings->tensor_parallel);
         fleet->replicas[r].fleet = fleet;
