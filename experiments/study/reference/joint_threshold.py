@@ -18,16 +18,16 @@ Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 
 import json
 import os
-import struct
 from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 
+from dllm_cache import OUTPUT_TOKENS, read_weights
+
 MODEL = "experiments/train/models/sdar-2m"
 PROMPTS = "tests/golden/engine/dllm-cache/prompts.jsonl"
 TOKENS = "tests/golden/engine/joint-threshold/tokens.jsonl"
-OUTPUT_TOKENS = 64
 SETTINGS = [
     dict(threshold=0.5, edit_threshold=0.0),  # S mode
     dict(threshold=0.7, edit_threshold=0.5),  # Q mode
@@ -36,21 +36,6 @@ SETTINGS = [
     dict(threshold=0.7, edit_threshold=0.0, zero_edits="off"),  # diffusers' meaning of 0
     dict(threshold=0.1, edit_threshold=0.0, penalty=4.0),
 ]
-
-
-def read_weights(folder):
-    """All tensors of model.safetensors in float32, by name."""
-    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
-        data = file.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    types = {"BF16": torch.bfloat16, "F32": torch.float32}
-    weights = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            first, end = (8 + size + at for at in entry["data_offsets"])
-            tensor = torch.frombuffer(bytearray(data[first:end]), dtype=types[entry["dtype"]])
-            weights[name] = tensor.reshape(entry["shape"]).float()
-    return weights
 
 
 class Model:
