@@ -72,16 +72,6 @@ static __device__ __forceinline__ bool item_find(const struct call_dense_attenti
     return true;
 }
 
-/* N planes of a tile of a head. */
-template <int N, int PLANE_BYTES>
-static __device__ __forceinline__ void fetch(uint32_t to, const CUtensorMap *map, uint32_t full,
-                                             int head, int row) {
-    barrier_expect(full, N * PLANE_BYTES);
-    for (int plane = 0; plane < N; plane++) {
-        tensor_copy(to + plane * PLANE_BYTES, map, full, plane * 64, head, row);
-    }
-}
-
 /* One thread's work: all items of the block. */
 template <int D>
 static __device__ __forceinline__ void
@@ -99,16 +89,16 @@ fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
         ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
-        fetch<PLANES, tile::Q_PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
-                                           item.queries.first + item.row0);
+        tile_fetch<PLANES, tile::Q_PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
+                                                item.queries.first + item.row0);
         for (int row = 0; row < item.length; row += tile::TILE_N) {
             const int at = place.at;
             ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
-            fetch<PLANES, PLANE_BYTES>(ring.k_ring + at * tile::BYTES, k_map, ring.k_full + at * 8,
-                                       kv_head, item.first + row);
+            tile_fetch<PLANES, PLANE_BYTES>(ring.k_ring + at * tile::BYTES, k_map,
+                                            ring.k_full + at * 8, kv_head, item.first + row);
             ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
-            fetch<PLANES, PLANE_BYTES>(ring.v_ring + at * tile::BYTES, v_map, ring.v_full + at * 8,
-                                       kv_head, item.first + row);
+            tile_fetch<PLANES, PLANE_BYTES>(ring.v_ring + at * tile::BYTES, v_map,
+                                            ring.v_full + at * 8, kv_head, item.first + row);
             place.next();
         }
     }

@@ -52,16 +52,7 @@ static __device__ __forceinline__ int item_keys(const struct pattern_item &item,
 }
 
 typedef struct warpgroup_tile<HEAD_SIZE> tile;
-static_assert(tile::BYTES == tile::Q_BYTES, "queries are fetched as keys are");
-
-/* The planes of a tile of a head. */
-static __device__ __forceinline__ void fetch(uint32_t to, const CUtensorMap *map, uint32_t full,
-                                             int head, int row) {
-    barrier_expect(full, tile::BYTES);
-    for (int plane = 0; plane < tile::PLANES; plane++) {
-        tensor_copy(to + plane * tile::PLANE_BYTES, map, full, plane * 64, head, row);
-    }
-}
+static_assert(tile::PLANE_BYTES == tile::Q_PLANE_BYTES, "queries are fetched as keys are");
 
 /* One thread's work: all items of the block. */
 static __device__ __forceinline__ void fetch_items(const struct attention_ring<STAGES> &ring,
@@ -78,7 +69,8 @@ static __device__ __forceinline__ void fetch_items(const struct attention_ring<S
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
         ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
-        fetch(ring.q_tile, q_map, ring.q_full, item.head, item.first + item.row0);
+        tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
+                                                    item.first + item.row0);
         for (int word = 0; word < pattern_n_words(item.n_blocks); word++) {
             for (uint32_t bits = item.words[word]; bits != 0; bits &= bits - 1) {
                 const int block = word * PATTERN_WORD_BITS + __ffs((int)bits) - 1;
@@ -87,11 +79,13 @@ static __device__ __forceinline__ void fetch_items(const struct attention_ring<S
                 for (int row = begin; row < end; row += TILE_N) {
                     const int at = place.at;
                     ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
-                    fetch(ring.k_ring + at * tile::BYTES, k_map, ring.k_full + at * 8, kv_head,
-                          item.first + row);
+                    tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.k_ring + at * tile::BYTES,
+                                                                k_map, ring.k_full + at * 8,
+                                                                kv_head, item.first + row);
                     ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
-                    fetch(ring.v_ring + at * tile::BYTES, v_map, ring.v_full + at * 8, kv_head,
-                          item.first + row);
+                    tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.v_ring + at * tile::BYTES,
+                                                                v_map, ring.v_full + at * 8,
+                                                                kv_head, item.first + row);
                     place.next();
                 }
             }

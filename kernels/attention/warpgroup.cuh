@@ -89,6 +89,16 @@ template <int STAGES> struct ring_place {
     }
 };
 
+/* N planes of a tile of a head, from token `row` on, by one thread. */
+template <int N, int PLANE_BYTES>
+static __device__ __forceinline__ void tile_fetch(uint32_t to, const CUtensorMap *map,
+                                                  uint32_t full, int head, int row) {
+    barrier_expect(full, N * PLANE_BYTES);
+    for (int plane = 0; plane < N; plane++) {
+        tensor_copy(to + plane * PLANE_BYTES, map, full, plane * 64, head, row);
+    }
+}
+
 /* One of the two warpgroups that attend. */
 template <int D, int STAGES> struct attender {
     typedef struct warpgroup_tile<D> tile;
