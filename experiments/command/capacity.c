@@ -38,7 +38,9 @@ static const struct option own_options[] = {
      false},
     {"price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs",
      false},
-    {"out", "DIR", "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder",
+    {"out", "DIR",
+     "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder; with --rate "
+     "fleets.svg, .png, .pdf, .csv",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -360,6 +362,10 @@ static int write_files(const struct capacities *c, const char *folder, struct er
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
         return err_world(err, "cannot make the folder %s: %s", folder, strerror(errno));
     }
+    if (c->found.fleet_req_s > 0) {
+        snprintf(path, sizeof path, "%s/fleets", folder);
+        return fleet_draw(c, path, err);
+    }
     snprintf(path, sizeof path, "%s/capacity-rates.csv", folder);
     int status = capacity_write_rates(c, path, err);
     snprintf(path, sizeof path, "%s/capacity", folder);
@@ -384,9 +390,6 @@ static int find(struct asking *asking, struct err *err) {
     const char *folder = options_text(options, "out");
     unsigned n_threads = 1;
     int status = read_numbers(options, c, err);
-    if (status == 0 && folder != NULL && c->found.fleet_req_s > 0) {
-        return err_usage(err, "--out draws capacities, not the fleets of --rate");
-    }
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_axes(asking, err);
     status = status != 0 ? status : make_searches(asking, err);

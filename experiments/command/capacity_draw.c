@@ -1,4 +1,4 @@
-/* The figure of `unmask capacity`. */
+/* The figures of `unmask capacity`: rates and attainment, or fleets and their cost. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,5 +183,106 @@ int capacity_draw(const struct capacities *c, const char *stem, struct err *err)
     int status = figure_write(&figure, stem, FIGURE_ALL, err);
     free(sheet.series);
     free(sheet.points);
+    return status;
+}
+
+/* ---- fleets ---- */
+
+enum { CATEGORY_CHARS = 192, FLEET_PANELS = 2 };
+
+/* Bars of each system, by all else that varies. */
+struct fleet_sheet {
+    struct panel panels[FLEET_PANELS];
+    struct plot_series *series; /* [panels][systems] */
+    struct plot_point *points;  /* [panels][configurations] */
+    char (*texts)[CATEGORY_CHARS];
+    const char **categories;
+    size_t n_systems, n_categories;
+    char note[512];
+};
+
+/* "l40s tensor_parallel=2": the axes behind that of the systems. */
+static void name_category(const struct capacities *c, size_t config, char text[CATEGORY_CHARS]) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t a = 1; a < c->n_axes && used < CATEGORY_CHARS; a++) {
+        const bool is_name = strcmp(c->axes[a], "gpu") == 0 || strcmp(c->axes[a], "model") == 0;
+        used += (size_t)snprintf(text + used, CATEGORY_CHARS - used, "%s%s%s%s", a > 1 ? " " : "",
+                                 is_name ? "" : c->axes[a], is_name ? "" : "=",
+                                 c->configs[config].values[a]);
+    }
+}
+
+static void fill_fleet_panel(const struct capacities *c, struct fleet_sheet *sheet, size_t which) {
+    struct panel *panel = &sheet->panels[which];
+    struct plot_series *series = sheet->series + which * sheet->n_systems;
+    struct plot_point *points = sheet->points + which * c->found.n_configs;
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        const struct spread cost = fleet_cost_spread(c, i);
+        const double replicas = fleet_size(c, i);
+        points[i] = which == 0 ? (struct plot_point){0, fleet_cost(c, i),
+                                                     cost.low < 0 ? 0 : cost.low, cost.high, none}
+                               : (struct plot_point){0, replicas, none, none, none};
+    }
+    for (size_t s = 0; s < sheet->n_systems; s++) {
+        const size_t first = s * sheet->n_categories;
+        series[s] = (struct plot_series){.name = c->configs[first].values[0],
+                                         .points = points + first,
+                                         .n = sheet->n_categories};
+    }
+    panel->series = series;
+    panel->n_series = sheet->n_systems;
+    panel->categories = sheet->categories;
+    panel->n_categories = sheet->n_categories;
+}
+
+static void write_fleet_note(const struct capacities *c, struct fleet_sheet *sheet) {
+    char spread[SPREAD_NOTE_CHARS];
+    const size_t n_samples = capacity_samples(c, 0);
+    size_t used = (size_t)snprintf(sheet->note, sizeof sheet->note,
+                                   "%s, simulated; as many replicas as every seed is served by; %s",
+                                   c->configs[0].asked.request.workload,
+                                   n_samples > 1 ? spread_note(n_samples, spread) : "one seed");
+    for (size_t i = 0; i < c->objectives.n && used < sizeof sheet->note; i++) {
+        used += (size_t)snprintf(sheet->note + used, sizeof sheet->note - used, "%s%s",
+                                 i == 0 ? "; objectives: " : ", ", c->objectives.items[i].text);
+    }
+}
+
+int fleet_draw(const struct capacities *c, const char *stem, struct err *err) {
+    const size_t n = c->found.n_configs;
+    struct fleet_sheet sheet = {.n_systems = 1};
+    for (size_t i = 1; i < n; i++) {
+        sheet.n_systems += strcmp(c->configs[i].values[0], c->configs[i - 1].values[0]) != 0;
+    }
+    sheet.n_categories = n / sheet.n_systems;
+    sheet.series = mem_zeroed(FLEET_PANELS * sheet.n_systems, sizeof *sheet.series);
+    sheet.points = mem_zeroed(FLEET_PANELS * n, sizeof *sheet.points);
+    sheet.texts = mem_zeroed(sheet.n_categories, sizeof *sheet.texts);
+    sheet.categories = mem_zeroed(sheet.n_categories, sizeof *sheet.categories);
+    for (size_t i = 0; i < sheet.n_categories; i++) {
+        name_category(c, i, sheet.texts[i]);
+        sheet.categories[i] = sheet.texts[i];
+    }
+    sheet.panels[0] = (struct panel){.kind = PANEL_BARS,
+                                     .title = "cost",
+                                     .x_label = "",
+                                     .y_label = c->prices != NULL ? "$/h" : "GPUs",
+                                     .values = true};
+    sheet.panels[1] = (struct panel){
+        .kind = PANEL_BARS, .title = "size", .x_label = "", .y_label = "replicas", .values = true};
+    for (size_t which = 0; which < FLEET_PANELS; which++) {
+        fill_fleet_panel(c, &sheet, which);
+    }
+    write_fleet_note(c, &sheet);
+    char title[64];
+    snprintf(title, sizeof title, "Fleets for %g requests/s", c->found.fleet_req_s);
+    struct figure figure = {
+        .title = title, .provenance = sheet.note, .panels = sheet.panels, .n_panels = FLEET_PANELS};
+    int status = figure_write(&figure, stem, FIGURE_ALL, err);
+    free(sheet.series);
+    free(sheet.points);
+    free(sheet.texts);
+    free(sheet.categories);
     return status;
 }

@@ -79,6 +79,16 @@ int fleet_check(const struct capacities *c, struct err *err);
 void fleet_print(const struct capacities *c, FILE *out);
 json_t *fleet_json(const struct capacities *c);
 
+/* The fewest replicas with which every seed meets the objectives, and what they cost: dollars an
+ * hour, or GPUs where no price is known; NaN: there are none. The spread is of what each seed's
+ * fewest replicas cost. */
+double fleet_size(const struct capacities *c, size_t config);
+double fleet_cost(const struct capacities *c, size_t config);
+struct spread fleet_cost_spread(const struct capacities *c, size_t config);
+
+/* STEM.svg, .png, .pdf and .csv: bars of cost and replicas, a group for each configuration. */
+int fleet_draw(const struct capacities *c, const char *stem, struct err *err);
+
 void capacity_print(const struct capacities *c, FILE *out);
 json_t *capacity_json(const struct capacities *c);
 

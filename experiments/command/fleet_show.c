@@ -9,8 +9,7 @@
 #include "experiments/command/capacity_show.h"
 #include "experiments/run/sweep/sample.h"
 
-/* The fewest replicas with which every seed meets the objectives; NAN: there are none. */
-static double replicas_of(const struct capacities *c, size_t config) {
+double fleet_size(const struct capacities *c, size_t config) {
     double most = 0;
     for (size_t s = 0; s < c->found.n_seeds; s++) {
         const struct search *search = capacity_search(c, config, s);
@@ -24,16 +23,14 @@ static double replicas_of(const struct capacities *c, size_t config) {
 
 static double gpus_of(const struct capacities *c, size_t config) {
     const struct trial *met = &capacity_search(c, config, 0)->met;
-    return met->replicas > 0 ? replicas_of(c, config) * met->gpus / met->replicas : (double)NAN;
+    return met->replicas > 0 ? fleet_size(c, config) * met->gpus / met->replicas : (double)NAN;
 }
 
-/* An hour's dollars, or GPUs where no price is known. */
-static double cost_of(const struct capacities *c, size_t config) {
+double fleet_cost(const struct capacities *c, size_t config) {
     return c->configs[config].price * gpus_of(c, config);
 }
 
-/* What each seed's fewest replicas cost. */
-static struct spread cost_spread(const struct capacities *c, size_t config) {
+struct spread fleet_cost_spread(const struct capacities *c, size_t config) {
     double values[SAMPLE_MOST_SEEDS];
     for (size_t s = 0; s < c->found.n_seeds; s++) {
         const struct search *search = capacity_search(c, config, s);
@@ -44,9 +41,9 @@ static struct spread cost_spread(const struct capacities *c, size_t config) {
 }
 
 static bool is_cheapest(const struct capacities *c, size_t config) {
-    const double cost = cost_of(c, config);
+    const double cost = fleet_cost(c, config);
     for (size_t i = 0; i < c->found.n_configs; i++) {
-        if (cost_of(c, i) < cost) {
+        if (fleet_cost(c, i) < cost) {
             return false;
         }
     }
@@ -78,11 +75,11 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
     if (capacity_common(c, "model")[0] == '\0') {
         table_text(table, cmd_text(capacity_search(c, i, 0)->summary, "model"));
     }
-    struct spread cost = cost_spread(c, i);
-    table_add(table, "s %.0f %.0f", kind_of(c, i), replicas_of(c, i), gpus_of(c, i));
+    struct spread cost = fleet_cost_spread(c, i);
+    table_add(table, "s %.0f %.0f", kind_of(c, i), fleet_size(c, i), gpus_of(c, i));
     if (c->prices != NULL) {
-        table_number(table, cost_of(c, i), "%.2f");
-        table_number(table, cost_of(c, i) / 3.6 / c->found.fleet_req_s, "%.3f");
+        table_number(table, fleet_cost(c, i), "%.2f");
+        table_number(table, fleet_cost(c, i) / 3.6 / c->found.fleet_req_s, "%.3f");
     }
     if (capacity_samples(c, i) > 1) {
         capacity_cell(table, &cost, "%.2f", 1, "");
@@ -160,7 +157,7 @@ static void why_none(const struct capacities *c, size_t i, char *text, size_t si
 int fleet_check(const struct capacities *c, struct err *err) {
     char why[1200];
     for (size_t i = 0; i < c->found.n_configs; i++) {
-        if (isfinite(replicas_of(c, i))) {
+        if (isfinite(fleet_size(c, i))) {
             return 0;
         }
     }
@@ -175,14 +172,14 @@ static void print_released(const struct capacities *c, FILE *out) {
         const struct released *r = released_at(c, i);
         const char *system = c->configs[i].values[0];
         const bool is_new = i == 0 || strcmp(system, c->configs[i - 1].values[0]) != 0;
-        if (!r->is_published && is_new && isfinite(replicas_of(c, i))) {
+        if (!r->is_published && is_new && isfinite(fleet_size(c, i))) {
             fprintf(out, "%-13s%s: no released program is configured so; %s%s\n", "design", system,
                     r->near[0] != '\0' ? "the nearest that is published: "
                                        : "none that is published is near",
                     r->near);
-        } else if (r->command[0] != '\0' && isfinite(replicas_of(c, i))) {
+        } else if (r->command[0] != '\0' && isfinite(fleet_size(c, i))) {
             fprintf(out, "%-13s%s: %s, each of %.0f replicas: %s%s%s\n", "started",
-                    c->configs[i].label, r->program, replicas_of(c, i), r->command,
+                    c->configs[i].label, r->program, fleet_size(c, i), r->command,
                     r->file[0] != '\0' ? "; " : "", r->file);
         } else if (r->is_published && is_new) {
             fprintf(out, "%-13s%s: %s has no server whose arguments are known\n", "published",
@@ -227,7 +224,7 @@ void fleet_print(const struct capacities *c, FILE *out) {
 static json_t *config_json(const struct capacities *c, size_t i) {
     const struct released *r = released_at(c, i);
     json_t *object = capacity_config_json(c, i), *seeds = json_array();
-    struct spread cost = cost_spread(c, i);
+    struct spread cost = fleet_cost_spread(c, i);
     struct warnings warnings = capacity_warnings(c, i);
     char text[1200];
     for (size_t s = 0; s < c->found.n_seeds; s++) {
@@ -241,13 +238,14 @@ static json_t *config_json(const struct capacities *c, size_t i) {
     }
     json_object_set_new(object, "is", json_string(kind_of(c, i)));
     json_object_set_new(object, "state", json_string(capacity_state_words[capacity_state(c, i)]));
-    json_object_set_new(object, "replicas", number_json(replicas_of(c, i)));
+    json_object_set_new(object, "replicas", number_json(fleet_size(c, i)));
     json_object_set_new(object, "gpus", number_json(gpus_of(c, i)));
-    json_object_set_new(object, "cost", number_json(cost_of(c, i)));
+    json_object_set_new(object, "cost", number_json(fleet_cost(c, i)));
     json_object_set_new(object, "cost_by_seed", spread_json(&cost));
-    json_object_set_new(
-        object, "dollars_per_1000_requests",
-        number_json(c->prices != NULL ? cost_of(c, i) / 3.6 / c->found.fleet_req_s : (double)NAN));
+    json_object_set_new(object, "dollars_per_1000_requests",
+                        number_json(c->prices != NULL
+                                        ? fleet_cost(c, i) / 3.6 / c->found.fleet_req_s
+                                        : (double)NAN));
     json_object_set_new(object, "cheapest", json_boolean(is_cheapest(c, i)));
     capacity_limits(c, i, text, sizeof text);
     json_object_set_new(object, "limit", capacity_text_json(text));

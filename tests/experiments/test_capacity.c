@@ -449,6 +449,33 @@ TEST(released_programs_are_started_with_arguments_of_their_fleet) {
     free(text);
 }
 
+/* Bars as tall as the table's numbers, a group for each configuration and a bar for each system. */
+TEST(fleets_are_drawn_with_their_cost_and_size) {
+    const char *folder = scratch_path("fleets");
+    char line[256], path[1024];
+    json_t *json = json_parsed(PRINTS(FLEET, "--over", "gpu=l40s,h100", "--price",
+                                      "l40s=0.5,h100=2", "--json", "--out", folder));
+    snprintf(path, sizeof path, "%s/fleets.csv", folder);
+    char *csv = scratch_read(path);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *config = config_at(json, i);
+        const char *system = json_string_value(json_object_get(config, "system"));
+        const char *gpu = json_string_value(json_object_get(config, "gpu"));
+        snprintf(line, sizeof line, "cost,%s,%s,%.9g,,,\n", system, gpu, number(config, "cost"));
+        ASSERT_SAYS(csv, line);
+        snprintf(line, sizeof line, "size,%s,%s,%.9g,,,\n", system, gpu,
+                 number(config, "replicas"));
+        ASSERT_SAYS(csv, line);
+    }
+    json_decref(json);
+    free(csv);
+    free(PRINTS(FLEET, "--system", "dllm-serve", "--seeds", "2", "--out", folder));
+    csv = scratch_read(path);
+    ck_assert_ptr_null(strstr(csv, ",-")); /* no bar reaches below none */
+    ck_assert_ptr_null(strstr(csv, "cost,dllm-serve,,0"));
+    free(csv);
+}
+
 TEST(a_fleet_that_cannot_be_is_refused) {
     REFUSES(1, "no number of replicas meets p95 ttft<1ms", "capacity", "--rate", "1", "--slo",
             "p95 ttft<1ms", "--system", "sdar", "--requests", "100", "--roofline");
@@ -458,7 +485,6 @@ TEST(a_fleet_that_cannot_be_is_refused) {
             "l40s=1");
     REFUSES(2, "replicas are what capacity --rate finds", FLEET, "--over", "replicas=1,2");
     REFUSES(2, "replicas are what capacity --rate finds", FLEET, "--replicas", "2");
-    REFUSES(2, "not the fleets of --rate", FLEET, "--out", "nowhere");
     REFUSES(2, "'0' is not a number above 0", "capacity", "--rate", "0", "--slo", "p95 ttft<1s");
 }
 
