@@ -188,6 +188,16 @@ static void lay_series(const char *name, const json_t *rows, const struct panel 
                                 .style = style > 0 ? (enum line_style)style : STYLE_LINE_POINTS};
 }
 
+/* What a panel shows, without which part of the runs: "throughput (tokens/s)" of "l40s: throughput
+ * (tokens/s)". */
+static const char *quantity_of(const char *title) {
+    const char *at = title;
+    for (const char *next = title; (next = strstr(next, ": ")) != NULL; next += 2) {
+        at = next + 2;
+    }
+    return at;
+}
+
 static void lay_panel(const struct study *study, const char *title, json_t *series,
                       json_t *categories, struct panel *out) {
     const char *y_label = study_text(study, "y_label", NULL), *name;
@@ -200,7 +210,7 @@ static void lay_panel(const struct study *study, const char *title, json_t *seri
     *out = (struct panel){.kind = (enum panel_kind)name_find(kind_words, text_of(study, "kind")),
                           .title = title,
                           .x_label = text_of(study, "x_label"),
-                          .y_label = y_label != NULL ? y_label : title,
+                          .y_label = y_label != NULL ? y_label : quantity_of(title),
                           .series = all,
                           .n_series = json_object_size(series),
                           .categories = texts,

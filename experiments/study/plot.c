@@ -539,20 +539,44 @@ static void write_place(FILE *out, const char *column) {
             column, column, column, column, scale_of(column) > 1 ? " / 1073741824.0" : "");
 }
 
-/* The ends of a mean's interval; shares are of as many requests as were counted, those of pairs go
- * by their spread. */
+/* Shares of as many as a column counts, and how a run's own interval is called; others go by their
+ * spread over seeds. */
+static const struct counted {
+    const char *field, *of, *own;
+} counted_shares[] = {
+    {"attainment", "requests", NULL},
+    {"quality_accuracy", "quality_judged", "quality_accuracy"},
+    {"quality_agreement", "quality_compared", "quality_agreement"},
+};
+
+static const struct counted *counted_find(const char *field) {
+    for (size_t i = 0; i < sizeof counted_shares / sizeof *counted_shares; i++) {
+        if (strcmp(field, counted_shares[i].field) == 0) {
+            return &counted_shares[i];
+        }
+    }
+    return NULL;
+}
+
+/* The ends of a mean's interval; those of pairs go by their spread. */
 static void write_interval(FILE *out, const char *field, const char *column, bool is_pair) {
     static const char *const ends[] = {"low", "high"};
     const bool is_share = strcmp(field_unit(field), "share") == 0;
-    const char *of = !is_share || is_pair               ? ""
-                     : strcmp(field, "attainment") == 0 ? ", requests"
-                                                        : ", NULL";
+    const struct counted *counted = is_share && !is_pair ? counted_find(field) : NULL;
+    const bool has_own = counted != NULL && counted->own != NULL;
     for (size_t i = 0; i < 2; i++) {
-        fprintf(out, "%s%s%s(\"%s\"%s) / %.1f AS %s", i > 0 ? ", " : "",
+        fprintf(out, "%s%s%s%s(\"%s\"", i > 0 ? ", " : "", has_own ? "coalesce(" : "",
                 !is_share ? ""
                 : is_pair ? "share_difference_"
                           : "share_",
-                ends[i], column, of, scale_of(field), ends[i]);
+                ends[i], column);
+        if (is_share && !is_pair) {
+            fprintf(out, ", %s", counted != NULL ? counted->of : "NULL");
+        }
+        if (has_own) {
+            fprintf(out, "), min(\"%s_%s\")", counted->own, ends[i]);
+        }
+        fprintf(out, ") / %.1f AS %s", scale_of(field), ends[i]);
     }
 }
 

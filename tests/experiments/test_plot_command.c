@@ -529,6 +529,33 @@ TEST(shares_are_compared_within_their_range) {
     json_decref(rows);
 }
 
+/* Right answers of one run have the interval of as many answers (Wilson, 15 of 16), and panels of
+ * several fields an axis that names the field alone. */
+TEST(right_answers_are_drawn_with_the_interval_of_their_number) {
+    json_t *run = json_parsed(PRINTS("run", "--requests", "16", "--rate", "0.2", "--json"));
+    json_object_set_new(run, "quality",
+                        json_pack("{s:i, s:i, s:f, s:f, s:f}", "judged", 16, "right", 15,
+                                  "accuracy", 0.9375, "accuracy_low", 0.7167, "accuracy_high",
+                                  0.9889));
+    char *text = json_dumps(run, 0);
+    const char *path = scratch_write("right.json", text), *svg = scratch_path("right.svg");
+    json_t *rows = rows_of(PRINTS("plot", path, "-x", "tpf", "-y", "quality.accuracy", "--json"));
+    ck_assert_double_eq(number(rows, 0, "y"), 0.9375);
+    ck_assert_double_eq(number(rows, 0, "low"), 0.7167);
+    ck_assert_double_eq(number(rows, 0, "high"), 0.9889);
+    json_decref(rows);
+    free(text);
+    free(PRINTS("plot", path, "-x", "tpf", "-y", "quality.accuracy,latency_s.mean", "--facet",
+                "gpu", "--out", svg));
+    text = scratch_read(svg);
+    const char *title = strstr(text, "l40s: right answers (share)");
+    ck_assert_ptr_nonnull(title);
+    ck_assert_ptr_null(strstr(title + 1, "l40s: right answers"));
+    ck_assert_ptr_nonnull(strstr(text, ">right answers (share)"));
+    free(text);
+    json_decref(run);
+}
+
 TEST(fields_have_one_name_in_every_option) {
     const char *json, *db = make_runs(&json);
     json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by",

@@ -114,7 +114,7 @@ _G19 = (
     ("within", "PERCENT", "how near the capacity is met (default: 1)"),
     ("no-curve", None, "leave out the rates around the capacity: faster, but lower rates that miss go unnoticed"),
     ("price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs"),
-    ("out", "DIR", "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder"),
+    ("out", "DIR", "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder; with --rate fleets.svg, .png, .pdf, .csv"),
 )
 _G20 = (
     ("systems", "A,B,...", "the systems (default: the one of --system, or dllm-serve)"),
