@@ -71,7 +71,7 @@ PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench distributions oldest mac-check toolchains house-test freeze slurm-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench distributions oldest mac-check toolchains house-test freeze slurm-test container-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -387,6 +387,10 @@ mpi: ## install MPI, build the library by which ranks talk, test sweeps under mp
 	@sh .ci/packages $(MPI_PACKAGES)
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/experiments/test_ranks
 	@$(MAKE) --no-print-directory $(BUILD)/tests/experiments/test_ranks.run
+container-test: all ## build the container recipe without a registry and ask its program (root): minutes
+	@sh .ci/packages mmdebstrap buildah crun || true
+	@tests/container.sh $(BUILD) $(MIRROR)
+
 slurm-test: ## try docs/cluster.md's steps under a Slurm of one node, which it installs (root): half a minute
 	@sh .ci/packages $(MPI_PACKAGES) slurm-wlm munge
 	@$(MAKE) --no-print-directory all

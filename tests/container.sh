@@ -10,6 +10,7 @@ say() { echo "container: $*"; }
 for program in buildah mmdebstrap; do
     command -v "$program" >/dev/null || { say "$program is missing: nothing was tried"; exit 0; }
 done
+# shellcheck disable=SC2016 # apt's own names
 [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
     grep -v security | head -n 1)
 [ -n "$mirror" ] || { say "apt knows no mirror of Debian here: give MIRROR=http://...; nothing was tried"; exit 0; }
@@ -34,6 +35,7 @@ git clone -q "file://$source" "$place/clone" # what a user has: no builds
 buildah bud --network host --pull-never -f "$place/clone/experiments/package/Containerfile" -t unmask "$place/clone" \
     >"$place/bud.log" 2>&1 || { tail -n 20 "$place/bud.log" >&2; say "the recipe does not build" >&2; exit 1; }
 
+# shellcheck disable=SC2054 # one word each
 ask=(compare --systems dllm-serve,fast-dllm --requests 40 --format csv)
 ran=$(buildah from --pull-never unmask)
 buildah run "$ran" -- unmask "${ask[@]}" 2>/dev/null >"$place/inside.csv"
