@@ -131,7 +131,8 @@ struct reel {
     uint64_t *ids;
     uint32_t *commits;
     struct step_positions positions;
-    size_t n_members; /* there is room for */
+    size_t n_members;      /* there is room for */
+    unsigned char *mapped; /* the mapped file from here on; NULL: it is in memory */
 };
 
 static void take(struct reel *reel, void *record, size_t size) {
@@ -204,9 +205,18 @@ static int play_step(struct reel *reel, const struct sink *sink, struct err *err
     return sink->step != NULL ? sink->step(sink->state, &step, err) : 0;
 }
 
+/* Pages of a mapped file that were played need no memory. */
+static void give_back(struct reel *reel) {
+    while (reel->mapped != NULL && reel->at - reel->mapped >= LONG_BYTES) {
+        (void)madvise(reel->mapped, LONG_BYTES, MADV_DONTNEED);
+        reel->mapped += LONG_BYTES;
+    }
+}
+
 static int play_records(struct reel *reel, const struct sink *sink, struct err *err) {
     int status = 0;
     while (status == 0 && reel->at < reel->end) {
+        give_back(reel);
         unsigned char kind = *reel->at++;
         if (kind == RECORD_STEP) {
             status = play_step(reel, sink, err);
@@ -227,8 +237,10 @@ static int play_records(struct reel *reel, const struct sink *sink, struct err *
     return status;
 }
 
-static int play(const unsigned char *bytes, size_t size, const struct sink *sink, struct err *err) {
-    struct reel reel = {.at = bytes, .end = size > 0 ? bytes + size : bytes};
+/* `mapped` is where a file's bytes begin, NULL where they are in memory of the tape's own. */
+static int play(const unsigned char *bytes, size_t size, unsigned char *mapped,
+                const struct sink *sink, struct err *err) {
+    struct reel reel = {.at = bytes, .end = size > 0 ? bytes + size : bytes, .mapped = mapped};
     int status = size > 0 ? play_records(&reel, sink, err) : 0;
     forget_arrays(&reel);
     return status;
@@ -242,10 +254,10 @@ int tape_play(const struct tape *tape, const struct sink *sink, struct err *err)
             return err_world(err, "cannot read %zu bytes of records again: %s", tape->n_filed,
                              strerror(errno));
         }
-        status = play(filed, tape->n_filed, sink, err);
+        status = play(filed, tape->n_filed, filed, sink, err);
         munmap(filed, tape->n_filed);
     }
-    return status != 0 ? status : play(tape->bytes, tape->size, sink, err);
+    return status != 0 ? status : play(tape->bytes, tape->size, NULL, sink, err);
 }
 
 void tape_clear(struct tape *tape) {
