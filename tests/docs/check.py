@@ -294,7 +294,7 @@ def cells_of(text):
 def sentences_of(text):
     """The sentences of paragraphs and lists, without code, links' targets and the numbers in names of figures, papers and cards."""
     text = blanked(text, r"^```.*?^```$|^[|#].*?$")
-    text = re.sub(r"`[^`]*`|\]\([^)]*\)|\b([Tt]able|[Ff]igure|[Ss]ection|[Rr]ow|arXiv|RTX|PRO)s? \d+(?:\.\d+)*( (to|and) \d+)?|20\d\d-\d\d-\d\d", "x", text)
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)|\b([Tt]able|[Ff]igure|[Ss]ection|[Rr]ow|arXiv|RTX|PRO)s? \d+(?:\.\d+)*(?:(?:,| to| and) \d+)*|20\d\d-\d\d-\d\d", "x", text)
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", text):
         yield from re.split(r"(?<=[.!?])\)?\**\s+(?=[\W_]*[A-Z0-9x])", re.sub(r"^\s*(- |\d+\. )", "", " ".join(paragraph.split())))
 
