@@ -5,7 +5,7 @@ Every command in a fenced block marked sh, and every command in inline code, is 
 the source tree, one folder a page, in the page's order; tests/docs/rules says which are not, and why. Pages that are made
 from tables are compared with what the program makes of them now, and so are the measured profiles; the fields of JSON and
 the columns of databases have to stand in their pages; links and paths have to lead somewhere, if only in the history that
-the index of measurements names.
+the index of measurements names. Pages that people write are measured: lines, characters of cells, numbers of sentences.
 """
 
 import concurrent.futures
@@ -23,6 +23,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
 MOST_LINES = 200
+MOST_CHARACTERS = 60  # of a table's cell
+MOST_NUMBERS = 2  # of a sentence
+SENTENCES_OVER = 65  # this many have more; the number goes down, never up
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
         "docs/reference/fields.md": "fields", "docs/reference/endpoints.md": "endpoints",
         "experiments/python/unmask/_options.py": "python"}
@@ -30,6 +33,8 @@ RESULTS = "experiments/gpu/results"
 PAGES = ["README.md", "CONTRIBUTING.md", "experiments/study/studies/README.md", f"{RESULTS}/README.md", "tests/README.md",
          "kernels/lab/README.md"] + sorted(
     str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
+NAMED = (r"`[^`]*`|\]\([^)]*\)|20\d\d-\d\d-\d\d|"  # code, targets of links, dates; figures and papers; cards
+         r"\b([Tt]able|[Ff]igure|[Ss]ection|[Rr]ow|arXiv|RTX|PRO)s? \d+(?:\.\d+)*(?:(?:,| to| and) \d+)*")
 FORM = re.compile(r"\b(FILE|NAME|TRACE|OUT|WHAT|COMMAND|KEY|G|S|N|X|DIR|IN|MODEL)\b|\.\.\.|…")
 WRAPPER = """#!/bin/sh
 exec {program} "$@"
@@ -218,7 +223,8 @@ def check_json():
 
 def check_database():
     page = (ROOT / "docs/reference/database.md").read_text()
-    known = {row.split("`")[1]: set(re.findall(r"`(\w+)`", row)) for row in page.splitlines() if row.startswith("| `")}
+    known = {table: set(re.findall(r"`(\w+)`", columns))
+             for table, columns in re.findall(r"^## \w+ `(\w+)`(.*?)(?=^## |\Z)", page, re.M | re.S)}
     known["requests"] |= set(re.findall(r"^\| `(\w+)` \| schema", (ROOT / "docs/reference/fields.md").read_text(), re.M))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "r.db")
@@ -275,12 +281,49 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)}
 
 
-def check_lengths():
+def blanked(text, pattern):
+    """Without what fits a pattern, in as many lines."""
+    return re.sub(pattern, lambda m: "\n" * m.group(0).count("\n"), text, flags=re.M | re.S)
+
+
+def cells_of(text):
+    """(line, cell) of the tables, as a reader sees them: of links their text, no marks of code or emphasis."""
+    for n, line in enumerate(blanked(text, r"^```.*?^```$").split("\n"), 1):
+        for cell in re.split(r"(?<!\\)\|", line.strip("|")) if line.startswith("|") else ():
+            yield n, re.sub(r"[`*]", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", cell)).strip()
+
+
+def sentences_of(text):
+    """The sentences of paragraphs and lists; what is NAMED has no number of its own."""
+    text = blanked(text, r"^```.*?^```$|^[|#].*?$")
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", re.sub(NAMED, "x", text)):
+        line = re.sub(r"^\s*(- |\d+\. )", "", " ".join(paragraph.split()))
+        yield from re.split(r"(?<=[.!?])\)?\**\s+(?=[\W_]*[A-Z0-9x])", line)
+
+
+def numbers_of(sentence):
+    return re.findall(r"(?<![\w.,/-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)", sentence)
+
+
+def check_pages():
     """Pages that people write are for people to read."""
+    over = {}
     for page in PAGES:
-        n = (ROOT / page).read_text().count("\n")
-        if page.startswith("docs/") and page not in MADE and n > MOST_LINES:
-            fail(f"{page}: {n} lines, at most {MOST_LINES}")
+        text = (ROOT / page).read_text()
+        if page in MADE or not (page.startswith("docs/") or page == "README.md"):
+            continue
+        if text.count("\n") > MOST_LINES:
+            fail(f"{page}: {text.count(chr(10))} lines, at most {MOST_LINES}")
+        for n, cell in cells_of(text):
+            if len(cell) > MOST_CHARACTERS:
+                fail(f"{page}:{n}: a cell of {len(cell)} characters, at most {MOST_CHARACTERS}: {cell}")
+        if not page.endswith("-numbers.md"):  # paper_tables.py writes their sentences
+            over[page] = [s for s in sentences_of(text) if len(numbers_of(s)) > MOST_NUMBERS]
+    count = sum(map(len, over.values()))
+    print(f"docs: {count} sentences have more than {MOST_NUMBERS} numbers:",
+          ", ".join(f"{page} {len(s)}" for page, s in sorted(over.items(), key=lambda row: -len(row[1])) if s))
+    if count > SENTENCES_OVER:
+        fail(f"{count} sentences have more than {MOST_NUMBERS} numbers, at most {SENTENCES_OVER} may: write a table or less")
 
 
 def check_links():
@@ -305,7 +348,7 @@ check_made()
 check_profiles()
 check_index()
 check_links()
-check_lengths()
+check_pages()
 check_json()
 check_database()
 check_commands()
