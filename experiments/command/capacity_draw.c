@@ -201,7 +201,7 @@ struct fleet_sheet {
     char note[512];
 };
 
-/* "l40s tensor_parallel=2": the axes behind that of the systems. */
+/* "l40s tensor_parallel=2": the axes after that of the systems. */
 static void name_category(const struct capacities *c, size_t config, char text[CATEGORY_CHARS]) {
     size_t used = 0;
     text[0] = '\0';
