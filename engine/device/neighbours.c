@@ -11,8 +11,8 @@
 #include "sim/base/system.h"
 #include "sim/price/captured.h"
 
-/* A step is slow from this many times the shortest of its shape on: experts, a card's clock and the
- * first launches change them by less (1.14 at a power limit, docs/engine.md). */
+/* A step is slow from this many times the shortest of its shape on (assumed): experts, a card's
+ * clock and the first launches change them by less. */
 static const double slow = 1.25;
 /* This share of slow steps, of as many that came again, is no accident. */
 enum { LEAST_STEPS = 20 };
