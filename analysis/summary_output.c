@@ -55,8 +55,10 @@ void summary_print_price_shares(const struct price_shares *shares, FILE *out) {
     if (sum > 0) {
         fprintf(out, "of the time ");
         print_shares(out, provenance_words, shares->by_kind, PROVENANCE_KIND_COUNT);
-        fprintf(out, ";");
-        print_shares(out, price_match_words, shares->by_match, PRICE_MATCH_COUNT);
+        if (shares->by_match[PRICE_ROOFLINE] < sum) { /* else it would be said twice */
+            fprintf(out, ";");
+            print_shares(out, price_match_words, shares->by_match, PRICE_MATCH_COUNT);
+        }
         fputc('\n', out);
     }
 }

@@ -182,8 +182,8 @@ static void print_released(const struct capacities *c, FILE *out) {
                     c->configs[i].label, r->program, fleet_size(c, i), r->command,
                     r->file[0] != '\0' ? "; " : "", r->file);
         } else if (r->is_published && is_new) {
-            fprintf(out, "%-13s%s: %s has no server whose arguments are known\n", "published",
-                    system, r->program[0] != '\0' ? r->program : "what its authors released");
+            fprintf(out, "%-13s%s: %s is no server that could be started so\n", "published", system,
+                    r->program[0] != '\0' ? r->program : "its authors' code");
         }
     }
 }
@@ -200,8 +200,10 @@ void fleet_print(const struct capacities *c, FILE *out) {
         "\nreplicas: the fewest with which every seed meets the objectives, of %.6g requests/s; "
         "values are each seed's at its own fewest; limit: of one replica fewer;\nrequests: as many "
         "as it took "
-        "until the answer no longer moved; cheapest *: of all that meet them\n",
-        c->found.fleet_req_s);
+        "until the answer no longer moved; cheapest *: of all that meet them\n"
+        "is: a design, or what was published; %sone fewer misses: what one replica fewer would "
+        "not meet\n",
+        c->found.fleet_req_s, c->prices != NULL ? "$/1000: for 1,000 requests; " : "");
     if (capacity_most_samples(c) > 1) {
         fprintf(out, "± and (to): %s\n", spread_note(capacity_most_samples(c), note));
     }

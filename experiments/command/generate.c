@@ -498,6 +498,7 @@ static int print(const struct options *options, const struct generation *g,
     }
     quality_print(&g->questions->quality, whole_s(g), 0, stdout);
     uint64_t n_tokens = output_tokens(g);
+    (void)fflush(stdout); /* what is said of it comes after it, also in one file */
     fprintf(stderr, "unmask: %" PRIu64 " tokens in %" PRIu64 " steps and %.3g s: %.4g tok/s",
             n_tokens, g->result.steps, whole_s(g), (double)n_tokens / whole_s(g));
     if (g->is_text || options_has(options, "prompts")) {

@@ -1,4 +1,7 @@
 /* unmask report: one HTML page about all runs of a database. */
+#include <stdio.h>
+#include <string.h>
+
 #include "analysis/plot/report.h"
 #include "experiments/command/commands.h"
 
@@ -20,6 +23,9 @@ static int run(const struct options *options, struct err *err) {
         status = report_write(store, path, err);
     }
     store_close(store);
+    if (status == 0 && strcmp(path, "-") != 0) {
+        printf("wrote %s\n", path);
+    }
     return status;
 }
 

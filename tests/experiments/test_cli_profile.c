@@ -22,6 +22,14 @@ static const char *own_profile(void) {
 
 #define TINY "--gpu", "h200", "--model", "llada-tiny", "--requests", "20"
 
+TEST(a_profile_that_was_set_aside_is_named) {
+    const char *path = scratch_path("own.csv");
+    scratch_write("own.csv.shared", "");
+    REFUSES(1, "own.csv.shared: calibrate measured while others computed, and --shared keeps",
+            "run", "--profile", path);
+    REFUSES(1, "cannot open", "run", "--profile", scratch_path("none.csv"));
+}
+
 TEST(a_users_profile_is_named_with_its_provenance) {
     const char *own = own_profile();
     char *text = PRINTS("run", TINY, "--profile", own);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/base/input/field.h"
 #include "sim/base/input/text.h"
@@ -576,8 +577,24 @@ int profile_parse(const char *path, const char *text, size_t size,
     return bad;
 }
 
+/* A calibration that others computed beside leaves its file under this name (calibrate --shared).
+ */
+static bool has_shared(const char *path) {
+    char name[1024];
+    const int length = snprintf(name, sizeof name, "%s.shared", path);
+    return length < (int)sizeof name && access(name, R_OK) == 0;
+}
+
 char *profile_read(const char *path, size_t *size, struct err *err) {
-    return text_read(path, "profile", MAX_FILE_BYTES, size, err);
+    char *text = text_read(path, "profile", MAX_FILE_BYTES, size, err);
+    if (text == NULL && access(path, F_OK) != 0 && has_shared(path)) {
+        *err = (struct err){0};
+        err_world(err,
+                  "there is no %s, but %s.shared: calibrate measured while others computed, and "
+                  "--shared keeps what it measured",
+                  path, path);
+    }
+    return text;
 }
 
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
