@@ -72,11 +72,6 @@ static bool has_other_heads(const struct system *s) {
     return !is_head_size(s->model->head_dim);
 }
 
-static bool has_other_pattern_heads(const struct system *s) {
-    const uint32_t head = s->model->head_dim;
-    return s->rows.kind == ROW_PATTERN && head != 64 && head != 128;
-}
-
 static bool is_not_f32(const struct system *s) {
     return !storage_is(&s->graph.storage, NUMBER_F32);
 }
@@ -151,9 +146,6 @@ const struct feature feature_table[] = {
      swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
     {OF_SYSTEM, WHERE_RANKS, "host memory (swap.host_bytes)", swaps,
      "the copies are of one GPU's rows", "swap.host_bytes = 0"},
-    {OF_CACHE, WHERE_CUDA, "patterns of heads of other than 64 or 128 values",
-     has_other_pattern_heads, "its kernels on a GPU take no others: the cpu back end runs them",
-     NULL},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

@@ -69,8 +69,10 @@ enum {
  */
 #define PATTERN_BYTES(head_size, n_blocks)                                                         \
     (2 * 64 * 2 * (head_size) + 2 * (int64_t)sizeof(float) * (n_blocks))
-/* Keys and values of 64 rows in two stages. */
-#define PATTERN_ATTENTION_BYTES(head_size) (2 * 2 * 64 * 2 * (head_size))
+/* Keys and values of a tile in two stages; of wide heads a block may have no more than half as many
+ * rows where it has 99 KiB. */
+#define PATTERN_TILE_KEYS(D)               ((D) > 128 ? 32 : 64)
+#define PATTERN_ATTENTION_BYTES(head_size) (2 * 2 * PATTERN_TILE_KEYS(head_size) * 2 * (head_size))
 
 /* Dense attention of heads of D channels: a warp has as many fragments of 16 rows as its registers
  * have room for; keys and values are in two stages. */

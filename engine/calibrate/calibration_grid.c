@@ -8,20 +8,28 @@
 
 struct graph_options calibration_graph(const struct model *model, enum number_type number,
                                        int variant) {
-    const bool keeps = !calibration_is_exact(model) && !(variant & VARIANT_SELECTS);
+    const bool features = variant == VARIANT_HAS_FEATURES,
+               is_set = variant < CALIBRATION_STEP_VARIANTS;
+    const bool selects = is_set && (variant & VARIANT_SELECTS) != 0;
+    const bool fuses = is_set && (variant & VARIANT_IS_FUSED) != 0;
+    const bool keeps = is_set && !calibration_is_exact(model) && !selects;
     return (struct graph_options){.fused = true,
                                   .engine = true,
                                   .exact = calibration_is_exact(model),
-                                  .selects = variant & VARIANT_SELECTS,
+                                  .selects = selects,
+                                  .splits_first_layer = features,
+                                  .compares_values = features,
+                                  .has_patterns = variant == VARIANT_HAS_PATTERNS,
                                   .stored_rows = keeps ? SYM_FULL_Q : SYM_ONE,
-                                  .fused_head = variant & VARIANT_IS_FUSED,
-                                  .fused_gate_up = variant & VARIANT_IS_FUSED,
+                                  .fused_head = fuses,
+                                  .fused_gate_up = fuses,
                                   .storage = storage_of(number),
                                   .logits_bytes = BF16_BYTES};
 }
 
 bool calibration_has_graph(const struct model *model, int variant) {
-    return !calibration_is_exact(model) || !(variant & VARIANT_SELECTS);
+    return !calibration_is_exact(model) ||
+           (variant < CALIBRATION_STEP_VARIANTS && !(variant & VARIANT_SELECTS));
 }
 
 /* The operators of one graph that are as heavy as this. */

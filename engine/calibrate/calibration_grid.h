@@ -2,9 +2,10 @@
  *
  * Points are one per distinct shape over all graphs that our engine runs for the model: with and
  * without selection (where the model's attention is bidirectional), with the fused operators
- * (output head, gate and up) and without; of a model that is a rank's share, the rank's, and what
- * the ranks exchange. They lie in groups (one product, one pass, one width of
- * block attention), light groups first; within a group sizes rise. */
+ * (output head, gate and up) and without, and again of bidirectional models with features and with
+ * patterns; of a model that is a rank's share, the rank's, and what the ranks exchange. They lie in
+ * groups (one product, one pass, one width of block attention), light groups first; within a group
+ * sizes rise. */
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_GRID_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_GRID_H
 
@@ -20,10 +21,17 @@ static inline bool calibration_is_exact(const struct model *model) {
     return model->mask != MASK_BIDIRECTIONAL;
 }
 
-/* The graphs that our engine runs for a model, as a set of enum calibration_variant; those in which
- * nothing selects where keys and values are exact. */
-enum calibration_variant { VARIANT_SELECTS = 1, VARIANT_IS_FUSED = 2 };
-enum { CALIBRATION_VARIANTS = 4 };
+/* The graphs that our engine runs for a model; those in which nothing is chosen where keys and
+ * values are exact. The first are sets of what whole steps are measured with, too; the others have
+ * operators of their own, and no more. */
+enum calibration_variant {
+    VARIANT_SELECTS = 1,
+    VARIANT_IS_FUSED = 2,
+    CALIBRATION_STEP_VARIANTS = 4,
+    VARIANT_HAS_FEATURES = CALIBRATION_STEP_VARIANTS,
+    VARIANT_HAS_PATTERNS,
+    CALIBRATION_VARIANTS,
+};
 struct graph_options calibration_graph(const struct model *model, enum number_type number,
                                        int variant);
 bool calibration_has_graph(const struct model *model, int variant);

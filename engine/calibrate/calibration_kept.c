@@ -118,7 +118,7 @@ static void take_of_all(struct steps_kept *kept, struct calibration_steps *steps
         return;
     }
     const double peak = number(w, 4), planned = number(w, 5);
-    if (!(first >= 0 && first < CALIBRATION_VARIANTS && peak > 0 && planned > 0)) {
+    if (!(first >= 0 && first < CALIBRATION_STEP_VARIANTS && peak > 0 && planned > 0)) {
         return;
     }
     kept->planned_bytes[(size_t)first] = (int64_t)planned;

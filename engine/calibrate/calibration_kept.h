@@ -19,9 +19,9 @@ struct step_times {
 
 struct steps_kept {
     struct calibration_samples *samples;
-    struct step_times *times;                    /* [n steps] */
-    int64_t planned_bytes[CALIBRATION_VARIANTS]; /* by stage; 0: it has not ended */
-    size_t n_found;                              /* steps that were measured before */
+    struct step_times *times;                         /* [n steps] */
+    int64_t planned_bytes[CALIBRATION_STEP_VARIANTS]; /* by stage; 0: it has not ended */
+    size_t n_found;                                   /* steps that were measured before */
 };
 
 /* Takes what the file holds of the steps of the list into them. Lines of other steps, which a

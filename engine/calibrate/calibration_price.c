@@ -123,7 +123,7 @@ static int price_all(struct calibration_steps *steps, const struct calibration_p
         before = *profile_correction(by->profile);
         profile_correct(by->profile, correction);
     }
-    for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
+    for (int variant = 0; status == 0 && variant < CALIBRATION_STEP_VARIANTS; variant++) {
         if (calibration_has_graph(by->system->model, variant)) {
             status = price_variant(steps, by, variant, take, err);
         }

@@ -181,7 +181,7 @@ struct stage_need stage_need(const struct calibration_steps *steps, const struct
                              const struct steps_request *request) {
     struct stage *stage = mem_unwritten(1, sizeof *stage);
     struct stage_need most = {0, 0};
-    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+    for (int variant = 0; variant < CALIBRATION_STEP_VARIANTS; variant++) {
         if (calibration_has_graph(model, variant)) {
             *stage = (struct stage){.request = request, .variant = variant};
             prepare(stage, model, steps);

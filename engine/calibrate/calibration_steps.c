@@ -355,7 +355,7 @@ static bool stage_is_done(const struct calibration_steps *steps,
 int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
                               struct err *err) {
     int status = 0;
-    for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
+    for (int variant = 0; status == 0 && variant < CALIBRATION_STEP_VARIANTS; variant++) {
         if (calibration_has_graph(request->weights->layout.model, variant) &&
             !stage_is_done(steps, request, variant)) {
             status = measure_stage(steps, request, variant, err);

@@ -27,7 +27,7 @@ struct measure {
     struct graph graphs[CALIBRATION_VARIANTS];
     struct program programs[CALIBRATION_VARIANTS];
     struct trial trial;
-    struct packed packed;
+    struct packed packed[CALIBRATION_VARIANTS];
     struct room room;
     unsigned char *pool; /* the room's; where a copy's part of it begins is written to the room */
     struct placement placement;
@@ -67,15 +67,17 @@ static const struct graph *graph_of(const struct measure *m) {
     return &m->graphs[m->point->variant];
 }
 
+static struct packed *packed_of(struct measure *m) {
+    return &m->packed[m->point->variant];
+}
+
 /* What launches for the point begin with: the operator that writes the indices it reads. */
 static uint32_t first_of(const struct measure *m) {
     const struct graph *graph = graph_of(m);
-    uint32_t first = m->point->first_op;
-    const int indices = graph->ops[first].in[1];
-    if (!op_launch_of(&graph->ops[first])->reads_indices) {
-        return first;
-    }
-    return (uint32_t)graph->tensors[indices].first_op;
+    const uint32_t first = m->point->first_op;
+    const struct op *op = &graph->ops[first];
+    const int indices = op_launch_of(op)->reads_indices ? op->in[1] : op->picks;
+    return indices < 0 ? first : (uint32_t)graph->tensors[indices].first_op;
 }
 
 /* Whether it is the residual stream, an input next to a sublayer's fresh output: it was written a
@@ -113,13 +115,16 @@ static int64_t make_step(struct measure *m, const struct calibration_point *poin
                          bool keeps_half) {
     const int64_t row_elements = 2LL * m->model->kv_heads * m->model->head_dim;
     m->point = point;
+    struct packed *packed = packed_of(m);
+    m->trial.packed = packed;
     trial_make(&m->trial, point, keeps_half);
-    m->packed.pool_pages = m->trial.n_pages;
+    packed->pool_pages = m->trial.n_pages;
     const struct step step = {.shape = &m->trial.shape, .parts = m->trial.parts};
-    packed_lay_out(&m->packed, &step);
+    packed_lay_out(packed, &step);
     m->issue.program = &m->programs[point->variant];
+    m->issue.packed = m->issue.rest = packed;
     const int64_t end = place(m);
-    const int64_t paged = m->trial.n_pages * m->packed.limits.page_rows * row_elements;
+    const int64_t paged = m->trial.n_pages * packed->limits.page_rows * row_elements;
     m->copy_bytes = (paged + m->trial.store_elements) * m->element_bytes;
     m->copy_bytes += m->cold >= 0 ? m->placement.bytes[m->cold] : 0;
     m->copy_bytes = align_up(num_larger(m->copy_bytes, 1), PLACEMENT_ALIGN_BYTES);
@@ -136,6 +141,13 @@ static int upload_candidates(const struct measure *m) {
     memcpy(from, m->trial.tokens, (size_t)(n * width));
     memcpy(from + n * width, m->trial.confidences, (size_t)(n * width));
     return table->upload(device_of(m), to, from, 2 * n * width);
+}
+
+/* Patterns are where the first copy's stores are, and all copies read them there: they are few next
+ * to the keys. */
+static int upload_words(const struct measure *m) {
+    return m->device->table->upload(device_of(m), m->pool, m->trial.words,
+                                    m->trial.n_words * (int64_t)sizeof *m->trial.words);
 }
 
 /* The instance of an operator in the layer that a copy takes: of those that have its weight, in
@@ -168,10 +180,14 @@ static int prepare(struct measure *m, const struct calibration_point *point, boo
     const struct device_table *table = m->device->table;
     make_step(m, point, keeps_half);
     const struct step step = {.shape = &m->trial.shape, .parts = m->trial.parts};
-    packed_fill(&m->packed, &step, NULL, m->room.uploads[0]);
-    int status = table->upload(device_of(m), m->room.arrays, m->room.uploads[0], m->packed.bytes);
+    packed_fill(packed_of(m), &step, NULL, m->room.uploads[0]);
+    int status =
+        table->upload(device_of(m), m->room.arrays, m->room.uploads[0], packed_of(m)->bytes);
     if (status == DEVICE_OK && m->trial.has_candidates) {
         status = upload_candidates(m);
+    }
+    if (status == DEVICE_OK && m->trial.n_words > 0) {
+        status = upload_words(m);
     }
     if (status == DEVICE_OK && draw_logits(m, err) != 0) {
         return err_status(err);
@@ -210,7 +226,7 @@ int measure_experts_hit(struct measure *m, const struct calibration_point *point
 /* One copy of the point's launches, its part of the pool its own as far as the pool reaches. */
 static int launch_copy(struct measure *m, int copy) {
     const struct calibration_point *point = m->point;
-    const int64_t places = num_larger(m->pool_bytes / m->copy_bytes, 1);
+    const int64_t places = m->trial.n_words > 0 ? 1 : num_larger(m->pool_bytes / m->copy_bytes, 1);
     m->room.pool = m->pool + copy % places * m->copy_bytes;
     if (m->cold >= 0) {
         m->placement.offset_bytes[m->cold] = m->room.pool - m->room.workspace;
@@ -249,7 +265,7 @@ static struct step_limits find_limits(struct measure *m, const struct calibratio
     for (size_t i = 0; i < grid->n; i++) {
         if (!calibration_point_is_exchange(&grid->points[i])) {
             workspace = num_larger(workspace, make_step(m, &grid->points[i], true));
-            arrays = num_larger(arrays, m->packed.bytes);
+            arrays = num_larger(arrays, packed_of(m)->bytes);
             pool = num_larger(pool, m->copy_bytes);
         }
     }
@@ -289,20 +305,28 @@ static int open_graphs(struct measure *m, const struct calibration_bounds *bound
     const struct step_limits limits = {.max_requests = (uint32_t)bounds->max_tokens,
                                        .max_tokens = (uint32_t)bounds->max_tokens,
                                        .max_logit_rows = (uint32_t)bounds->max_tokens,
+                                       .max_stream_tokens = (uint32_t)bounds->max_tokens,
                                        .max_positions = TRIAL_MAX_POSITIONS,
+                                       .pattern_tokens = PATTERN_TOKENS,
                                        .page_rows = (uint32_t)bounds->page_rows};
     for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
         const struct graph_options options =
             calibration_graph(m->model, engine_number(m->device), variant);
         if (calibration_has_graph(m->model, variant)) {
             graph_build(&m->graphs[variant], m->model, &options);
-            int status = program_make(&m->programs[variant], &m->graphs[variant], err);
-            if (status != 0) {
-                return status;
+            if (program_make(&m->programs[variant], &m->graphs[variant], err) != 0 ||
+                packed_open(&m->packed[variant], &m->graphs[variant], &limits, err) != 0) {
+                return err_status(err);
             }
         }
     }
-    return packed_open(&m->packed, &m->graphs[0], &limits, err);
+    return 0;
+}
+
+static void close_packed(struct measure *m) {
+    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+        packed_close(&m->packed[variant]);
+    }
 }
 
 int measure_renew(struct measure *m, struct err *err) {
@@ -323,8 +347,8 @@ static int open_host(const struct engine_device *device, const struct weights *w
                        align_up(flush_rows(m) * m->element_bytes, PLACEMENT_ALIGN_BYTES);
     m->issue = (struct issue){.device = device,
                               .weights = weights,
-                              .packed = &m->packed,
-                              .rest = &m->packed,
+                              .packed = &m->packed[0],
+                              .rest = &m->packed[0],
                               .placement = &m->placement,
                               .room = &m->room,
                               .has_one_layer = true};
@@ -343,7 +367,7 @@ int measure_need(const struct engine_device *device, const struct weights *weigh
         *bytes = limits.workspace_bytes + limits.pool_bytes + array_bytes;
     }
     trial_close(&m->trial);
-    packed_close(&m->packed);
+    close_packed(m);
     free(m);
     return status;
 }
@@ -365,7 +389,7 @@ int measure_open(const struct engine_device *device, const struct weights *weigh
 void measure_close(struct measure *m) {
     if (m != NULL) {
         trial_close(&m->trial);
-        packed_close(&m->packed);
+        close_packed(m);
         room_close(&m->room);
         free(m);
     }

@@ -104,34 +104,6 @@ static int launch_block_attention(const struct launch *l) {
     return n->n_block > 0 ? l->table->block_attention(l->device, &call) : DEVICE_OK;
 }
 
-/* Spans that attend by their patterns. */
-static int launch_pattern_attention(const struct launch *l) {
-    const struct packed_counts *n = counts(l);
-    const int32_t first = n->n_plain + n->n_select;
-    const struct qkv from = split(l, l->op->in[0]);
-    const struct call_pattern_attention call = {
-        .q = from.q,
-        .k = from.k,
-        .v = from.v,
-        .cache = l->issue->room->pool,
-        .y = output(l, 0),
-        .start = narrow(l, PACKED_START) + first,
-        .cache_start = cache_start(l) + first,
-        .q_stride = from.stride,
-        .kv_stride = from.stride,
-        .y_stride = row_elements(l, l->op->out[0]),
-        .n_requests = n->n_block,
-        .n_tokens = n->n_tokens,
-        .n_heads = (int32_t)l->model->heads,
-        .n_kv_heads = (int32_t)l->model->kv_heads,
-        .head_size = (int32_t)l->model->head_dim,
-        .block_tokens = (int32_t)l->packed->limits.pattern_tokens,
-        .max_tokens = n->max_block_tokens,
-        .dtype = l->dtype,
-    };
-    return n->n_block > 0 ? l->table->pattern_attention(l->device, &call) : DEVICE_OK;
-}
-
 /* ---- what is measured ---- */
 
 static void add_spans(struct points *points, struct calibration_point *point, int64_t batch,
@@ -319,8 +291,6 @@ const struct op_launch op_launch_attention_prefill = {
     .points = add_prefill,
     .weightiness = OP_HEAVY,
 };
-const struct op_launch op_launch_attention_pattern = {.launch = launch_pattern_attention,
-                                                      .sizes = OP_SIZES_NONE};
 const struct op_launch op_launch_attention_block = {
     .launch = launch_block_attention,
     .sizes = OP_SIZES_OWN,

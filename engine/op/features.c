@@ -113,15 +113,56 @@ static int check_similarity(const struct graph *graph, const struct op *op, stru
                : op_refuse(op, "the step graph is not built for the engine", err);
 }
 
+/* ---- what is measured ---- */
+
+/* Outputs that are compared are at most this long: how long a choice takes grows with the square.
+ */
+enum { COMPARED_TOKENS = 256 };
+
+/* Outputs without prompts, of which a single row goes on. */
+static void fill_compared(struct trial *trial, const struct calibration_point *point) {
+    for (int64_t left = point->n_rows; left > 0; left -= COMPARED_TOKENS) {
+        const uint32_t n = (uint32_t)(left < COMPARED_TOKENS ? left : COMPARED_TOKENS);
+        struct step_part *part = trial_add(trial, (struct span){.phase = PHASE_REUSE,
+                                                                .queries = 1,
+                                                                .first_queries = n,
+                                                                .context = n - 1,
+                                                                .value_rows = n});
+        trial_give_store(trial, part, n);
+    }
+}
+
+/* All rows go on. */
+static void fill_given(struct trial *trial, const struct calibration_point *point) {
+    for (int64_t left = point->n_rows; left > 0; left -= SELECT_CANVAS_TOKENS) {
+        const uint32_t n = (uint32_t)(left < SELECT_CANVAS_TOKENS ? left : SELECT_CANVAS_TOKENS);
+        struct step_part *part =
+            trial_add(trial, (struct span){.phase = PHASE_REFRESH, .queries = n});
+        part->run.given = (int32_t)n;
+        trial_give_store(trial, part, n);
+    }
+}
+
+/* With the choice that follows, but where ranks add up their sums before it. */
+static void add_similarity(struct points *points, const struct op *op) {
+    struct calibration_point point = point_of(points, op);
+    struct sizes sizes;
+    point.fill = fill_compared;
+    point.n_ops = op_launch_of(op + 1)->facts & OP_PICKS ? 2 : 1;
+    sizes_of_pass(&sizes, points->bounds->max_tokens, points->bounds->is_coarse);
+    points_add_sizes(points, &point, &sizes, false);
+}
+
 const struct op_launch op_launch_similarity = {
     .launch = launch_similarity,
     .symbols = OP_OVER(SYM_VALUE_ROWS),
     .check = check_similarity,
-    .sizes = OP_SIZES_NONE,
+    .sizes = OP_SIZES_OWN,
+    .points = add_similarity,
 };
 const struct op_launch op_launch_pick = {
-    .launch = launch_pick, .facts = OP_PICKS, .sizes = OP_SIZES_NONE};
-const struct op_launch op_launch_keep_feature = {.launch = launch_keep_feature,
-                                                 .sizes = OP_SIZES_NONE};
-const struct op_launch op_launch_add_feature = {.launch = launch_add_feature,
-                                                .sizes = OP_SIZES_NONE};
+    .launch = launch_pick, .facts = OP_PICKS, .sizes = OP_SIZES_PASS, .fill = fill_given};
+const struct op_launch op_launch_keep_feature = {
+    .launch = launch_keep_feature, .sizes = OP_SIZES_PASS, .fill = fill_given};
+const struct op_launch op_launch_add_feature = {
+    .launch = launch_add_feature, .sizes = OP_SIZES_PASS, .fill = fill_given};

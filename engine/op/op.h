@@ -76,7 +76,8 @@ struct op_launch {
     uint32_t n_measured; /* operators that a row is of, this one first; 0: 1 */
     bool falls;          /* the largest sizes come first */
     enum op_weightiness weightiness;
-    /* Measured alone it reads what the operator that writes its second input last wrote. */
+    /* Measured alone it reads what the operator that writes its second input last wrote; so do
+     * operators over picked rows what lists these. */
     bool reads_indices;
     bool wears; /* in place: repeated timing runs underflow */
 };

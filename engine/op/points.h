@@ -96,6 +96,9 @@ void points_add_sizes(struct points *points, struct calibration_point *point,
 /* All that an operator's descriptor says. */
 void points_add_op(struct points *points, const struct op *op);
 
+/* Patterns are measured in blocks of this size, SparseD's own. */
+enum { PATTERN_TOKENS = 128 };
+
 /* Selection and keeping are measured over requests of canvases of at most this many tokens, their
  * active blocks included. */
 enum { SELECT_CANVAS_TOKENS = 1024 };

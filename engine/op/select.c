@@ -1,6 +1,4 @@
 /* Which rows a request keeps, and their copy to its store. */
-#include <math.h>
-
 #include "engine/op/launch.h"
 
 #include "sim/base/num.h"
@@ -63,37 +61,6 @@ static int launch_pack(const struct launch *l) {
         select--;
     }
     return launch_selection(l, select, KERNEL_SELECT_SCORED);
-}
-
-/* The blocks of keys that each head's blocks of queries go on with. */
-static int launch_pattern(const struct launch *l) {
-    const struct packed_counts *n = counts(l);
-    const struct step_limits *limits = &l->packed->limits;
-    const struct qkv from = split(l, l->op->in[0]);
-    const double divisor = limits->pattern_by_heads
-                               ? (double)l->model->heads * model_ranks(l->model)
-                               : (double)l->model->head_dim;
-    const struct call_pattern call = {
-        .q = from.q,
-        .k = from.k,
-        .start = narrow(l, PACKED_START) + n->n_plain,
-        .rest = narrow(l, PACKED_PATTERN_REST),
-        .keep = narrow(l, PACKED_PATTERN_KEEP),
-        .keep_rest = narrow(l, PACKED_PATTERN_KEEP_REST),
-        .cache_start = cache_start(l) + n->n_plain,
-        .cache = l->issue->room->pool,
-        .q_stride = from.stride,
-        .kv_stride = from.stride,
-        .n_requests = n->n_select,
-        .n_heads = (int32_t)l->model->heads,
-        .n_kv_heads = (int32_t)l->model->kv_heads,
-        .head_size = (int32_t)l->model->head_dim,
-        .block_tokens = (int32_t)limits->pattern_tokens,
-        .max_tokens = n->max_candidates,
-        .scale = (float)(1 / sqrt(divisor)),
-        .dtype = l->dtype,
-    };
-    return n->n_select > 0 ? l->table->pattern(l->device, &call) : DEVICE_OK;
 }
 
 static int check(const struct graph *graph, const struct op *op, struct err *err) {
@@ -180,8 +147,6 @@ const struct op_launch op_launch_select = {
     .sizes = OP_SIZES_OWN,
     .points = add_select,
 };
-const struct op_launch op_launch_pattern = {
-    .launch = launch_pattern, .facts = OP_PATTERNS, .sizes = OP_SIZES_NONE};
 const struct op_launch op_launch_pack = {
     .launch = launch_pack,
     .symbols = OP_OVER(SYM_PACK_ROWS),

@@ -42,6 +42,7 @@ void trial_close(struct trial *trial) {
     free(trial->tokens);
     free(trial->confidences);
     free(trial->pages);
+    free(trial->words);
     *trial = (struct trial){0};
 }
 
@@ -49,6 +50,7 @@ void trial_make(struct trial *trial, const struct calibration_point *point, bool
     shape_clear(&trial->shape);
     trial->shape.spans = trial->span_list;
     trial->n_tokens = trial->n_pages = trial->store_elements = 0;
+    trial->n_words = 0;
     trial->has_tokens = trial->has_candidates = false;
     trial->keeps_half = keeps_half;
     if (point->fill != NULL) {
@@ -60,8 +62,10 @@ void trial_make(struct trial *trial, const struct calibration_point *point, bool
 
 struct step_part *trial_add(struct trial *trial, struct span span) {
     const uint32_t i = trial->shape.n_spans++;
-    ASSERT(i < trial->max_requests && trial->n_tokens + span.queries <= trial->max_tokens);
-    span.first_queries = span.queries;
+    if (span.first_queries == 0) {
+        span.first_queries = span.queries;
+    }
+    ASSERT(i < trial->max_requests && trial->n_tokens + span.first_queries <= trial->max_tokens);
     span.exact = trial->is_exact;
     trial->spans[i] = span;
     trial->span_list[i] = &trial->spans[i];
@@ -71,13 +75,13 @@ struct step_part *trial_add(struct trial *trial, struct span span) {
         .kv_pages = {.extent = trial->extents + trial->n_tokens, .reads_only = true},
     };
     shape_add(trial->shape.sym, &span, 1);
-    trial->n_tokens += span.queries;
+    trial->n_tokens += span.first_queries;
     return &trial->parts[i];
 }
 
 void trial_give_store(struct trial *trial, struct step_part *part, int64_t n_rows) {
     part->kv = (struct kv_store){.first = trial->store_elements, .n_rows = (int32_t)n_rows};
-    trial->store_elements += 2LL * trial->model->kv_heads * trial->model->head_dim * n_rows;
+    trial->store_elements += packed_layer_elements(trial->packed, (int32_t)n_rows);
 }
 
 static int64_t pages_of(const struct trial *trial, uint32_t i) {

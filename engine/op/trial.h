@@ -3,6 +3,7 @@
 #ifndef UNMASK_ENGINE_OP_TRIAL_H
 #define UNMASK_ENGINE_OP_TRIAL_H
 
+#include "engine/op/packed.h"
 #include "engine/op/points.h"
 #include "engine/op/step.h"
 #include "sim/model/model.h"
@@ -12,6 +13,7 @@ enum { TRIAL_MAX_POSITIONS = 4096 };
 
 struct trial {
     const struct model *model;
+    const struct packed *packed; /* of the graph that is measured next; the caller's */
     int64_t page_rows, max_requests, max_tokens;
     bool is_exact;   /* keys and values lie in pages */
     bool keeps_half; /* a selection keeps half of its candidates, else one row a request */
@@ -34,6 +36,10 @@ struct trial {
     bool has_tokens;
     float *confidences; /* [max_tokens], of candidates that are the canvas's own tokens */
     bool has_candidates;
+    /* What the stores of spans that attend by patterns hold from the first one on: words, as many
+     * as the stores' elements take; as far as an operator reads them. */
+    uint32_t *words; /* [n_words] */
+    int64_t n_words;
 };
 
 void trial_open(struct trial *trial, const struct model *model,
@@ -46,7 +52,7 @@ void trial_make(struct trial *trial, const struct calibration_point *point, bool
 /* One more request with this many queries and this much context: its part, to be completed. */
 struct step_part *trial_add(struct trial *trial, struct span span);
 
-/* Its store of n_rows rows, after the stores given before. */
+/* Its store of n_rows rows, or of a pattern's words of a head, after the stores given before. */
 void trial_give_store(struct trial *trial, struct step_part *part, int64_t n_rows);
 /* Pages to all requests, as those that grow side by side take them: everybody's first, then
  * everybody's second. */

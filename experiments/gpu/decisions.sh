@@ -17,7 +17,8 @@
 #
 # Parts: grid (LLaDA-8B, 12 configurations at 3 a second), idle (one at a time), twice (four times that
 # rate: twice what is served), pressure (memory for some 3 GiB of cache), sdar (SDAR-8B: LMDeploy,
-# DC+, FOCUS at two thresholds), sdar-pressure (with preemption), mini (LLaDA2.0-mini).
+# DC+, FOCUS at two thresholds), sdar-pressure (with preemption), mini (LLaDA2.0-mini), features (LLaDA-8B:
+# dLLM-Cache, SparseD, half as many requests).
 # BUILD holds portable/unmask (or unmask) and kernels/libunmask_cuda.so.
 set -u
 what=$1 build=$2 out=$3 gpu=${4:-}
@@ -132,6 +133,10 @@ run_part() {
         one sglang llada2-mini --system sglang --requests "$requests" --rate 6
         one dinfer-block-diffusion llada2-mini --system dinfer-block-diffusion --requests "$requests" --rate 6
         ;;
+    features)
+        one dllm-cache llada-8b --system dllm-cache --requests $((requests / 2)) --rate 3
+        one sparsed llada-8b --system sparsed --requests $((requests / 2)) --rate 3
+        ;;
     *) echo "there is no part '$part'" >&2; failed=1 ;;
     esac
 }
@@ -148,7 +153,7 @@ calibrate)
     done
     ;;
 live | again | simulate | noise)
-    [ $# -gt 0 ] || set -- grid idle twice pressure sdar sdar-pressure mini
+    [ $# -gt 0 ] || set -- grid idle twice pressure sdar sdar-pressure mini features
     for part; do run_part "$part"; done
     ;;
 table) python3 "$here/decisions_table.py" "$out" || failed=1 ;;

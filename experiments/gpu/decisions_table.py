@@ -20,7 +20,7 @@ import os
 import sqlite3
 import sys
 
-PARTS = ("grid", "idle", "twice", "pressure", "sdar-pressure", "sdar", "mini")
+PARTS = ("grid", "idle", "twice", "pressure", "sdar-pressure", "sdar", "mini", "features")
 BASES = ("live", "exact")  # what the others are held against, as the first of them is called below
 KINDS = ("shipped", "fresh", "batches", "again", "quicker", "slower")
 # heading: where a summary has it, whether more is better

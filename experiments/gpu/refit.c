@@ -107,7 +107,7 @@ static void read_held(const json_t *from, struct calibration_step *step) {
 static void read_all_operators(const json_t *list, const struct model *model,
                                struct calibration_steps *steps) {
     struct graph *graph = mem_unwritten(1, sizeof *graph);
-    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+    for (int variant = 0; variant < CALIBRATION_STEP_VARIANTS; variant++) {
         if (!calibration_has_graph(model, variant)) {
             continue;
         }

@@ -114,13 +114,20 @@ bidirectional() {
     one dinfer --system dinfer
     one dinfer-credit --system dinfer-credit --set decoder.form=list
     one dinfer-smooth --system dinfer-smooth
-    for system in fast-dllm fast-dllm-prefix dkv-cache sparse-dllm dllm-serve; do
+    for system in fast-dllm fast-dllm-prefix dkv-cache sparse-dllm dllm-serve dllm-cache; do
         decoders $system $system
     done
     traced=0
     sampled vanilla
-    for system in fast-dllm dkv-cache sparse-dllm dllm-serve; do
+    for system in fast-dllm dkv-cache sparse-dllm dllm-serve dllm-cache; do
         one "$system-one" --system $system --decoder fixed
+    done
+    # SparseD, in its blocks for short prompts: after a fifth of the nominal steps and, since a threshold takes few of
+    # them, from the second step on.
+    for select in 0.3 0.5; do
+        sparse=(--system sparsed --set cache.pattern_tokens=32 --set cache.select=$select)
+        one "sparsed-$select-one" "${sparse[@]}" --decoder fixed
+        one "sparsed-$select-0.9" "${sparse[@]}" --decoder threshold --set decoder.threshold=0.9 --set cache.skip=0
     done
     for steps in 1 2 4 8; do # renewal at fixed intervals
         for system in fast-dllm fast-dllm-prefix dllm-serve; do

@@ -3,6 +3,7 @@
  * mma.sync: for every query's peak and sum, then for the shares, which stay in shared memory as
  * nothing else of the scores ever exists. */
 #include "kernels/attention/fragments.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
@@ -37,15 +38,20 @@ struct pattern_rows {
 template <int D>
 static __device__ __forceinline__ void
 load_keys(const struct call_pattern &call, const struct pattern_work &work, uint32_t to, int tile) {
-    constexpr int CHUNKS = D / 8, STEP = PATTERN_THREADS / CHUNKS;
-    const int chunk = threadIdx.x % CHUNKS, kv_head = work.head / (call.n_heads / call.n_kv_heads);
+    typedef struct row_copy<D, PATTERN_THREADS> copy;
+    const int chunk = threadIdx.x % copy::LANES;
+    const int kv_head = work.head / (call.n_heads / call.n_kv_heads);
     const __nv_bfloat16 *k = static_cast<const __nv_bfloat16 *>(call.k) +
                              (int64_t)work.first * call.kv_stride + kv_head * D + chunk * 8;
 #pragma unroll
-    for (int i = 0; i < KEYS / STEP; i++) {
-        const int row = i * STEP + threadIdx.x / CHUNKS, key = tile * KEYS + row;
+    for (int i = 0; i < KEYS / copy::ROWS; i++) {
+        const int row = i * copy::ROWS + threadIdx.x / copy::LANES, key = tile * KEYS + row;
         const bool valid = key < work.n;
-        copy_async(tile_address<D>(to, row, chunk), k + (valid ? key : 0) * call.kv_stride, valid);
+#pragma unroll
+        for (int c = 0; c < copy::CHUNKS * copy::LANES; c += copy::LANES) {
+            copy_async(tile_address<D>(to, row, chunk + c),
+                       k + (valid ? key : 0) * call.kv_stride + c * 8, valid);
+        }
     }
 }
 
@@ -324,9 +330,9 @@ static int64_t most_blocks(const struct call_pattern *call) {
 }
 
 static bool pattern_valid(const struct call_pattern *call) {
-    return call->dtype == KERNEL_BF16 && (call->head_size == 64 || call->head_size == 128) &&
-           call->n_requests >= 0 && call->n_requests <= 65535 && call->n_kv_heads > 0 &&
-           call->n_heads > 0 && call->n_heads <= 65535 && call->n_heads % call->n_kv_heads == 0 &&
+    return call->dtype == KERNEL_BF16 && is_head_size(call->head_size) && call->n_requests >= 0 &&
+           call->n_requests <= 65535 && call->n_kv_heads > 0 && call->n_heads > 0 &&
+           call->n_heads <= 65535 && call->n_heads % call->n_kv_heads == 0 &&
            call->q_stride % 8 == 0 && call->kv_stride % 8 == 0 && call->max_tokens >= 0 &&
            call->block_tokens > 0 && most_blocks(call) <= PATTERN_MAX_BLOCKS;
 }
@@ -351,5 +357,6 @@ extern "C" cudaError_t kernel_pattern(const struct call_pattern *call, cudaStrea
     if (call->n_requests == 0 || call->max_tokens == 0) {
         return cudaSuccess;
     }
-    return call->head_size == 64 ? start<64>(call, stream) : start<128>(call, stream);
+    return by_head_size(call->head_size,
+                        [&](auto head) { return start<decltype(head)::SIZE>(call, stream); });
 }

@@ -3,10 +3,11 @@
  * The path of sm_90a for blocks of whole tiles is pattern_attention_wgmma.cu. */
 #include "kernels/attention/fragments.cuh"
 #include "kernels/attention/pattern_attention.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 
-enum { ROWS = 64, KEYS = 64, THREADS = PATTERN_THREADS };
+enum { ROWS = 64, THREADS = PATTERN_THREADS };
 
 /* The kept blocks, in order. By the first warp; returns how many. */
 static __device__ __forceinline__ int list_blocks(const uint32_t *words, int n_blocks,
@@ -34,8 +35,9 @@ static __device__ __forceinline__ int listed_keys(const uint16_t *blocks, int n_
 
 /* The listed keys and their values, in tiles; two stages of both in shared memory. */
 template <int D> struct listed_tiles {
+    typedef struct row_copy<D, THREADS> copy;
+    static constexpr int KEYS = PATTERN_TILE_KEYS(D);
     static constexpr uint32_t TILE = KEYS * D * 2;
-    static constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
     const uint16_t *blocks;
     const __nv_bfloat16 *k, *v; /* the chunk that the thread copies of the request's first row */
     int64_t stride;
@@ -47,14 +49,18 @@ template <int D> struct listed_tiles {
     }
     __device__ __forceinline__ void load(int tile) const {
         const uint32_t to = keys_of(tile);
-        const int chunk = threadIdx.x % CHUNKS;
+        const int chunk = threadIdx.x % copy::LANES;
 #pragma unroll
-        for (int i = 0; i < KEYS / STEP; i++) {
-            const int row = i * STEP + threadIdx.x / CHUNKS, at = tile * KEYS + row;
+        for (int i = 0; i < KEYS / copy::ROWS; i++) {
+            const int row = i * copy::ROWS + threadIdx.x / copy::LANES, at = tile * KEYS + row;
             const bool valid = at < n_keys;
             const int key = valid ? blocks[at / tokens] * tokens + at % tokens : 0;
-            copy_async(tile_address<D>(to, row, chunk), k + key * stride, valid);
-            copy_async(tile_address<D>(to + TILE, row, chunk), v + key * stride, valid);
+#pragma unroll
+            for (int c = 0; c < copy::CHUNKS * copy::LANES; c += copy::LANES) {
+                copy_async(tile_address<D>(to, row, chunk + c), k + key * stride + c * 8, valid);
+                copy_async(tile_address<D>(to + TILE, row, chunk + c), v + key * stride + c * 8,
+                           valid);
+            }
         }
     }
 };
@@ -64,6 +70,7 @@ template <int D>
 static __device__ __forceinline__ void
 attend(const struct call_pattern_attention &call, const struct item_rows &rows,
        const struct listed_tiles<D> &tiles, float scale_log2) {
+    constexpr int KEYS = listed_tiles<D>::KEYS;
     const int warp = threadIdx.x / 32, n_tiles = (tiles.n_keys + KEYS - 1) / KEYS;
     const int extent[2] = {tiles.n_keys, tiles.n_keys};
     uint32_t q[D / 16][4];
@@ -116,8 +123,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
     const int kv_head = head / (call.n_heads / call.n_kv_heads);
-    const int64_t kv_at =
-        (int64_t)first * call.kv_stride + kv_head * D + threadIdx.x % listed_tiles<D>::CHUNKS * 8;
+    const int64_t kv_at = (int64_t)first * call.kv_stride + kv_head * D +
+                          threadIdx.x % listed_tiles<D>::copy::LANES * 8;
     const struct listed_tiles<D> tiles = {
         blocks, static_cast<const __nv_bfloat16 *>(call.k) + kv_at,
             static_cast<const __nv_bfloat16 *>(call.v) + kv_at, call.kv_stride, tokens,
@@ -150,5 +157,6 @@ extern "C" cudaError_t kernel_pattern_attention_mma(const struct call_pattern_at
     if (call->n_requests == 0 || call->max_tokens == 0) {
         return cudaSuccess;
     }
-    return call->head_size == 64 ? start<64>(call, stream) : start<128>(call, stream);
+    return by_head_size(call->head_size,
+                        [&](auto head) { return start<decltype(head)::SIZE>(call, stream); });
 }

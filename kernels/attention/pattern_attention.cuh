@@ -11,9 +11,9 @@ static inline int64_t pattern_most_blocks(const struct call_pattern_attention *c
 
 /* Whether the call's shapes are ones that some path takes. */
 static inline bool pattern_attention_valid(const struct call_pattern_attention *call) {
-    return call->dtype == KERNEL_BF16 && (call->head_size == 64 || call->head_size == 128) &&
-           call->n_requests >= 0 && call->n_requests <= 65535 && call->n_kv_heads > 0 &&
-           call->n_heads > 0 && call->n_heads <= 65535 && call->n_heads % call->n_kv_heads == 0 &&
+    return call->dtype == KERNEL_BF16 && is_head_size(call->head_size) && call->n_requests >= 0 &&
+           call->n_requests <= 65535 && call->n_kv_heads > 0 && call->n_heads > 0 &&
+           call->n_heads <= 65535 && call->n_heads % call->n_kv_heads == 0 &&
            call->q_stride % 8 == 0 && call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 &&
            call->max_tokens >= 0 && call->block_tokens > 0 &&
            pattern_most_blocks(call) <= PATTERN_MAX_BLOCKS;

@@ -5,10 +5,11 @@
  * count, provided they are finite. */
 #include "kernels/attention/pattern_attention.cuh"
 #include "kernels/attention/warpgroup.cuh"
+#include "kernels/heads.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 
-enum { STAGES = DENSE_WGMMA_STAGES, HEAD_SIZE = 128, TILE_N = WARPGROUP_TILE_KEYS(HEAD_SIZE) };
+enum { STAGES = DENSE_WGMMA_STAGES };
 
 #if HOPPER_DEVICE
 
@@ -51,15 +52,13 @@ static __device__ __forceinline__ int item_keys(const struct pattern_item &item,
     return n - (pattern_has(item.words, last) ? missing : 0);
 }
 
-typedef struct warpgroup_tile<HEAD_SIZE> tile;
-static_assert(tile::PLANE_BYTES == tile::Q_PLANE_BYTES, "queries are fetched as keys are");
-
 /* One thread's work: all items of the block. */
-static __device__ __forceinline__ void fetch_items(const struct attention_ring<STAGES> &ring,
-                                                   const CUtensorMap *q_map,
-                                                   const CUtensorMap *k_map,
-                                                   const CUtensorMap *v_map,
-                                                   const struct call_pattern_attention &call) {
+template <int D>
+static __device__ __forceinline__ void
+fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
+            const CUtensorMap *k_map, const CUtensorMap *v_map,
+            const struct call_pattern_attention &call) {
+    typedef struct warpgroup_tile<D> tile;
     struct ring_place<STAGES> place = {
         0, 1
     };
@@ -69,14 +68,14 @@ static __device__ __forceinline__ void fetch_items(const struct attention_ring<S
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
         ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
-        tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
-                                                    item.first + item.row0);
+        tile_fetch<tile::PLANES, tile::Q_PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
+                                                      item.first + item.row0);
         for (int word = 0; word < pattern_n_words(item.n_blocks); word++) {
             for (uint32_t bits = item.words[word]; bits != 0; bits &= bits - 1) {
                 const int block = word * PATTERN_WORD_BITS + __ffs((int)bits) - 1;
                 const int begin = block * call.block_tokens;
                 const int end = min(begin + call.block_tokens, item.n);
-                for (int row = begin; row < end; row += TILE_N) {
+                for (int row = begin; row < end; row += tile::TILE_N) {
                     const int at = place.at;
                     ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
                     tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.k_ring + at * tile::BYTES,
@@ -94,6 +93,7 @@ static __device__ __forceinline__ void fetch_items(const struct attention_ring<S
 }
 #endif
 
+template <int D>
 static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
     pattern_attention_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
                                    const __grid_constant__ CUtensorMap k_map,
@@ -105,16 +105,17 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
 #if HOPPER_DEVICE
     extern __shared__ __align__(1024) unsigned char shared[];
     __shared__ __align__(8) uint64_t barriers[ring_barriers<STAGES>];
-    const struct attention_ring<STAGES> ring = ring_open<HEAD_SIZE, STAGES>(shared, barriers);
+    const struct attention_ring<STAGES> ring = ring_open<D, STAGES>(shared, barriers);
     if (threadIdx.x < 128) {
         registers_give<24>();
         if (threadIdx.x == 0) {
-            fetch_items(ring, &q_map, &k_map, &v_map, call);
+            fetch_items<D>(ring, &q_map, &k_map, &v_map, call);
         }
         return;
     }
     registers_take<240>();
-    struct attender<HEAD_SIZE, STAGES> attender;
+    constexpr int TILE_N = warpgroup_tile<D>::TILE_N;
+    struct attender<D, STAGES> attender;
     struct pattern_item item = {.i = (int64_t)blockIdx.x};
     attender.open(ring);
     for (; item_find(call, item); item.i += gridDim.x) {
@@ -126,7 +127,7 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
             const int row = item.row0 + attender.row() + half * 8;
             attender.store(half,
                            static_cast<__nv_bfloat16 *>(call.y) +
-                               (int64_t)(item.first + row) * call.y_stride + item.head * HEAD_SIZE,
+                               (int64_t)(item.first + row) * call.y_stride + item.head * D,
                            row < item.n);
         }
     }
@@ -134,40 +135,47 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
 #endif
 }
 
-extern "C" cudaError_t kernel_pattern_attention_wgmma(const struct call_pattern_attention *call,
-                                                      cudaStream_t stream) {
-    if (!pattern_attention_valid(call)) {
-        return cudaErrorInvalidValue;
-    }
-    if (!hopper_device() || call->head_size != HEAD_SIZE || call->block_tokens % TILE_N != 0) {
-        return cudaErrorNotSupported;
-    }
-    if (call->n_requests == 0 || call->max_tokens == 0) {
-        return cudaSuccess;
-    }
+template <int D>
+static cudaError_t start(const struct call_pattern_attention *call, cudaStream_t stream) {
+    constexpr int TILE_N = warpgroup_tile<D>::TILE_N, BYTES = WARPGROUP_BYTES(D, STAGES);
+    static_assert(TILE_M % TILE_N == 0, "blocks of whole tiles of queries are whole tiles of keys");
     CUtensorMap q_map, k_map, v_map;
-    if (!hopper_map(&q_map, call->q, HEAD_SIZE, call->n_heads, HEAD_SIZE, call->n_tokens,
-                    call->q_stride, TILE_M) ||
-        !hopper_map(&k_map, call->k, HEAD_SIZE, call->n_kv_heads, HEAD_SIZE, call->n_tokens,
-                    call->kv_stride, TILE_N) ||
-        !hopper_map(&v_map, call->v, HEAD_SIZE, call->n_kv_heads, HEAD_SIZE, call->n_tokens,
-                    call->kv_stride, TILE_N)) {
+    if (!hopper_map(&q_map, call->q, D, call->n_heads, D, call->n_tokens, call->q_stride, TILE_M) ||
+        !hopper_map(&k_map, call->k, D, call->n_kv_heads, D, call->n_tokens, call->kv_stride,
+                    TILE_N) ||
+        !hopper_map(&v_map, call->v, D, call->n_kv_heads, D, call->n_tokens, call->kv_stride,
+                    TILE_N)) {
         return cudaErrorNotSupported;
     }
     int n_sms;
     cudaError_t status = multiprocessors(&n_sms);
     if (status == cudaSuccess) {
-        status = shared_allow(pattern_attention_wgmma_kernel, WARPGROUP_BYTES(HEAD_SIZE, STAGES));
+        status = shared_allow(pattern_attention_wgmma_kernel<D>, BYTES);
     }
     if (status != cudaSuccess) {
         return status;
     }
     const int64_t most_items =
         (int64_t)((call->max_tokens + TILE_M - 1) / TILE_M) * call->n_heads * call->n_requests;
-    launch(pattern_attention_wgmma_kernel, (unsigned)(most_items < n_sms ? most_items : n_sms),
-           WARPGROUP_THREADS, WARPGROUP_BYTES(HEAD_SIZE, STAGES), stream, q_map, k_map, v_map,
-           *call, 1.44269504088896341f / sqrtf((float)HEAD_SIZE));
+    launch(pattern_attention_wgmma_kernel<D>, (unsigned)(most_items < n_sms ? most_items : n_sms),
+           WARPGROUP_THREADS, BYTES, stream, q_map, k_map, v_map, *call,
+           1.44269504088896341f / sqrtf((float)D));
     return cudaGetLastError();
+}
+
+extern "C" cudaError_t kernel_pattern_attention_wgmma(const struct call_pattern_attention *call,
+                                                      cudaStream_t stream) {
+    if (!pattern_attention_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    if (!hopper_device() || call->block_tokens % TILE_M != 0) {
+        return cudaErrorNotSupported;
+    }
+    if (call->n_requests == 0 || call->max_tokens == 0) {
+        return cudaSuccess;
+    }
+    return by_head_size(call->head_size,
+                        [&](auto head) { return start<decltype(head)::SIZE>(call, stream); });
 }
 
 extern "C" cudaError_t kernel_pattern_attention(const struct call_pattern_attention *call,

@@ -227,7 +227,7 @@ static void price_named(const struct lookup *l, const struct profile *of, bool h
 
 /* Whether the product and what follows it are in rows of their own. */
 static bool has_fused_rows(const struct lookup *l) {
-    return l->has_own && l->type->table != PROFILE_GEMM;
+    return l->has_own && l->table != PROFILE_GEMM;
 }
 
 static struct moe_shape moe_shape_of(const struct lookup *l) {
@@ -251,24 +251,27 @@ static struct profile_spans spans_of(const struct priced *p) {
 /* The rows of the operator's own table, or of the causal pair. */
 static double profiled_spans(const struct lookup *l, const struct profile_spans *spans,
                              enum profile_match *match) {
-    enum profile_op table = l->type->table;
+    enum profile_op table = l->table;
     return !l->has_own                        ? profile_attention(l->profile, spans, match)
            : table == PROFILE_ATTENTION_FULL  ? profile_attention_full(l->profile, spans, match)
            : table == PROFILE_ATTENTION_BLOCK ? profile_attention_block(l->profile, spans, match)
-                                              : profile_attention_prefill(l->profile, spans, match);
+           : table == PROFILE_ATTENTION_PATTERN
+               ? profile_attention_pattern(l->profile, spans, match)
+           : table == PROFILE_PATTERN ? profile_pattern(l->profile, spans, match)
+                                      : profile_attention_prefill(l->profile, spans, match);
 }
 
 /* Ranks exchange what one of them holds: its part of a sum, or what it has to be gathered. */
 static int64_t held_bytes(const struct priced *p) {
     const struct lookup *l = p->lookup;
-    const int held = l->type->table == PROFILE_ALL_REDUCE ? l->op->out[0] : l->op->in[0];
+    const int held = l->table == PROFILE_ALL_REDUCE ? l->op->out[0] : l->op->in[0];
     return p->rows * l->of->graph->tensors[held].bytes.per;
 }
 
 static struct link_time link_of(const struct priced *p) {
     const struct lookup *l = p->lookup;
     return link_time(l->of->gpu, model_ranks(l->of->graph->model), (double)held_bytes(p),
-                     l->type->table == PROFILE_ALL_REDUCE);
+                     l->table == PROFILE_ALL_REDUCE);
 }
 
 /* Of the product alone, which writes all its channels. */
@@ -314,7 +317,7 @@ static void by_rows(struct priced *p) {
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
         p->price.ns = has_fused_rows(l)
-                          ? profile_fused(rows, l->type->table, p->rows, op->n, op->k, &match)
+                          ? profile_fused(rows, l->table, p->rows, op->n, op->k, &match)
                           : profile_gemm(rows, p->rows, op->n, op->k, &match);
         break;
     case FAMILY_EXPERTS:
@@ -322,7 +325,7 @@ static void by_rows(struct priced *p) {
                                   is_as_measured(l) ? 0 : p->amount.hits, &match);
         break;
     case FAMILY_EXCHANGE:
-        p->price.ns = profile_collective(rows, l->type->table, model_ranks(l->of->graph->model),
+        p->price.ns = profile_collective(rows, l->table, model_ranks(l->of->graph->model),
                                          held_bytes(p), &match);
         break;
     case FAMILY_ATTENTION: {

@@ -4,13 +4,29 @@
 
 #include "sim/model/ranks.h"
 
+/* What a profile without rows of the operator's own has instead. */
+static struct op_pass pass_in(const struct profile *profile, const struct graph *graph,
+                              const struct op *op) {
+    struct op_pass pass = op_pass_of(graph, op);
+    const enum profile_pass instead = op_type_of(op)->pass_instead;
+    if (instead != 0 && profile != NULL && !profile_has_pass(profile, pass.pass)) {
+        pass.pass = instead;
+    }
+    return pass;
+}
+
+static enum profile_op table_in(const struct profile *profile, const struct op_type *type) {
+    const bool is_other = type->table_instead != 0 && !profile_has(profile, type->table);
+    return is_other ? type->table_instead : type->table;
+}
+
 /* Unfused runtimes run other kernels than those that profiles name. */
 static bool has_pass(const struct profile *profile, const struct graph *graph,
                      const struct op *op) {
     const struct op_type *type = op_type_of(op);
     return type->wide != WIDE_NONE && op->eager_bytes == 0 &&
            profile_type(profile) == op_profile_type(graph, op) &&
-           profile_has_pass(profile, op_pass_of(graph, op).pass);
+           profile_has_pass(profile, pass_in(profile, graph, op).pass);
 }
 
 /* The rows of a mixture's experts; NULL: the file has none of their type. */
@@ -41,7 +57,7 @@ static bool answers(const struct profile *rows, const struct graph *graph, const
     case FAMILY_PRODUCT:
         return profile_has(rows, PROFILE_GEMM);
     case FAMILY_ATTENTION:
-        return profile_has(rows, type->table) || has_causal_pair(rows);
+        return profile_has(rows, table_in(rows, type)) || has_causal_pair(rows);
     case FAMILY_ROUTER:
     case FAMILY_EXPERTS:
     case FAMILY_EXCHANGE:
@@ -84,7 +100,8 @@ bool lookup_is_measured(const struct profile *profile, const struct graph *graph
     case FAMILY_EXPERTS:
         return profile_has(rows, type->table);
     case FAMILY_ATTENTION:
-        return profile_measures_heads(rows, type->table, m->heads, m->kv_heads, m->head_dim);
+        return profile_measures_heads(rows, table_in(rows, type), m->heads, m->kv_heads,
+                                      m->head_dim);
     case FAMILY_EXCHANGE:
         return profile_measures_group(rows, type->table, model_ranks(m));
     case FAMILY_PASS:
@@ -129,7 +146,7 @@ int lookup_require(const struct profile *profile, const struct graph *graph, con
     case FAMILY_EXPERTS:
         return profile_require(profile, type->table, err);
     case FAMILY_ATTENTION:
-        return require_attention(profile, type->table, err);
+        return require_attention(profile, table_in(profile, type), err);
     case FAMILY_ROUTER:
     case FAMILY_EXCHANGE:
     case FAMILY_PASS:
@@ -160,10 +177,11 @@ static void take_profile(struct lookup *lookup, bool is_included) {
     lookup->kind = profile_kind(profile);
     lookup->is_ours = is_ours(profile);
     lookup->is_included = is_included;
+    lookup->table = table_in(profile, type);
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, graph, op)
                       : type->family == FAMILY_ROUTER
                           ? false /* within the experts', or a product */
-                          : profile_has(profile, type->table);
+                          : profile_has(profile, lookup->table);
     lookup->has_bytes = profile_has(profile, PROFILE_ELEMENTWISE);
     lookup->is_absent = type->is_part && !lookup->has_own;
     /* By its size; by its name in old files. */
@@ -187,12 +205,13 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
     *lookup = (struct lookup){.of = of,
                               .op = op,
                               .type = type,
+                              .table = type->table,
                               .profile = rows,
                               .kind = PROVENANCE_ROOFLINE,
                               .is_behind = is_behind,
                               .correction = -1};
     if (type->wide != WIDE_NONE) {
-        lookup->pass = op_pass_of(of->graph, op);
+        lookup->pass = pass_in(rows, of->graph, op);
     }
     lookup->is_absent = type->is_part && type->wide == WIDE_NONE;
     lookup->peaks = rows != NULL ? *profile_peaks(rows) : profile_peaks_of(of->gpu);

@@ -27,7 +27,8 @@ struct lookup {
     bool is_behind;                /* it is the second profile */
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
     bool is_absent;                /* the operator before it has it in its time */
-    bool has_own;                  /* the profile has the operator's own table, or its pass */
+    enum profile_op table;         /* the operator's, or what the profile has instead */
+    bool has_own;                  /* the profile has that table, or the operator's pass */
     bool has_bytes;                /* it has passes by the bytes that they move */
     const struct profile *passes;  /* the file's rows of passes whose numbers are no fp8 */
     bool passes_have_bytes, has_activation; /* the same of them, and that of an activation */

@@ -43,6 +43,11 @@ static double cell_roofline_us(const struct profile *donor, const struct profile
     case PROFILE_ATTENTION_BLOCK:
         return block_roofline_us(peaks, head_layout_unpack(first), at[BLOCK_BATCH], at[BLOCK_Q],
                                  at[BLOCK_KV]);
+    case PROFILE_ATTENTION_PATTERN:
+        return block_roofline_us(peaks, head_layout_unpack(first), at[BLOCK_BATCH], at[BLOCK_Q],
+                                 at[BLOCK_KV] - at[BLOCK_Q]);
+    case PROFILE_PATTERN:
+        return block_roofline_us(peaks, head_layout_unpack(first), at[FULL_BATCH], at[FULL_Q], 0);
     case PROFILE_MOE:
         return moe_roofline_us(peaks, shape, at[MOE_TOKENS], moe_row_hits(donor, cell));
     default: /* one query a sequence is bound by the KV stream, and so are calls that have some */

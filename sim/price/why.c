@@ -55,8 +55,7 @@ static void say_pass(const struct lookup *l, const struct profile *of, bool has_
 
 static void product_rows(const struct priced *p, char *rows, size_t size) {
     const struct lookup *l = p->lookup;
-    const enum profile_op table =
-        l->has_own && l->type->table != PROFILE_GEMM ? l->type->table : PROFILE_GEMM;
+    const enum profile_op table = l->has_own && l->table != PROFILE_GEMM ? l->table : PROFILE_GEMM;
     snprintf(rows, size, "%s,%" PRId64 ",%" PRId64 ",%" PRId64, profile_op_name(table), p->rows,
              l->op->n, l->op->k);
 }
@@ -75,13 +74,13 @@ static void attention_rows(const struct priced *p, char *rows, size_t size) {
     snprintf(rows, size,
              "%s, %" PRId64 " sequences of %.4g queries over %.4g keys, heads %" PRId64 ",%" PRId64
              ",%" PRId64,
-             l->has_own ? profile_op_name(l->type->table) : "attention_causal, attention_decode", n,
+             l->has_own ? profile_op_name(l->table) : "attention_causal, attention_decode", n,
              p->amount.sum_q / (double)n, p->amount.sum_kv / (double)n, (int64_t)m->heads,
              (int64_t)m->kv_heads, (int64_t)m->head_dim);
 }
 
 static void exchange_rows(const struct priced *p, char *rows, size_t size) {
-    snprintf(rows, size, "%s over %" PRIu32 " GPUs", profile_op_name(p->lookup->type->table),
+    snprintf(rows, size, "%s over %" PRIu32 " GPUs", profile_op_name(p->lookup->table),
              model_ranks(p->lookup->of->graph->model));
 }
 

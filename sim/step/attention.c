@@ -37,7 +37,8 @@ const struct op_type op_type_attention_block = {
 const struct op_type op_type_attention_pattern = {
     .family = FAMILY_ATTENTION,
     .memory = MEMORY_NONE,
-    .table = PROFILE_ATTENTION_FULL,
+    .table = PROFILE_ATTENTION_PATTERN,
+    .table_instead = PROFILE_ATTENTION_FULL,
     .work = work,
 };
 
@@ -53,7 +54,8 @@ static struct op_work pattern_work(const struct graph *graph, const struct op *o
 const struct op_type op_type_pattern = {
     .family = FAMILY_ATTENTION,
     .memory = MEMORY_NONE,
-    .table = PROFILE_ATTENTION_FULL,
+    .table = PROFILE_PATTERN,
+    .table_instead = PROFILE_ATTENTION_FULL,
     .work = pattern_work,
 };
 

@@ -106,8 +106,11 @@ struct op_type {
      * operator itself. Where a profile has none, a product is priced as PROFILE_GEMM, attention by
      * PROFILE_ATTENTION_CAUSAL and _DECODE, the rest by roofline. */
     enum profile_op table;
+    /* Attention: whose rows it goes by in a profile that has none of `table`; 0: none. */
+    enum profile_op table_instead;
     /* Passes, where `wide` says how much; with a second input it may be another. */
     enum profile_pass pass, pass_of_two;
+    enum profile_pass pass_instead; /* the same for one of a profile without `pass`; 0: none */
     enum op_wide wide;
     struct op_work (*work)(const struct graph *graph, const struct op *op,
                            const struct op_amount *amount);

@@ -19,7 +19,11 @@ enum profile_op {
     /* batch,q,kv,...: one call for a causal pass of q tokens and `batch` single queries over kv
        keys each, as FlashAttention's kernel for variable lengths takes them */
     PROFILE_ATTENTION_MIXED = 12,
-    PROFILE_OPS = 13,
+    PROFILE_ATTENTION_PATTERN = 13, /* batch,q,kv,...: each of q queries sees kv of its span */
+    /* batch,q,heads,...: blocks of keys chosen for q queries, the later half of the blocks also
+       among themselves */
+    PROFILE_PATTERN = 14,
+    PROFILE_OPS = 15,
 };
 
 /* The types that rows were measured in: of what is stored, weights and cached rows, and after a
@@ -30,8 +34,9 @@ enum { PROFILE_TYPES = PROFILE_FP8_BF16 + 1 };
 extern const char *const profile_type_words[PROFILE_TYPES + 1]; /* NULL ends them */
 
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
- * each is wide: embed, norm, add and moe_combine the hidden size; rope (H + 2 G) D; keep, select
- * and pack G D; swiglu its output; sample the vocabulary; moe_choose the experts; decode 1. */
+ * each is wide: embed, norm, add, moe_combine, pick and both of features the hidden size; rope (H +
+ * 2 G) D; keep, select, pack and similarity G D; swiglu its output; sample the vocabulary;
+ * moe_choose the experts; decode 1. */
 enum profile_pass {
 #define PASS(id, name) PASS_##id,
 #include "sim/step/ops.def"

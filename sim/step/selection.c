@@ -13,7 +13,10 @@ const struct op_type op_type_pack = {
     .work = op_pass_work,
 };
 
+/* In its row the choice among the rows that it compares; copying those is the next operator's. */
 const struct op_type op_type_similarity = {
+    .pass = PASS_SIMILARITY,
+    .wide = WIDE_KV,
     .work = op_pass_work,
     .eager = {20, 6, 15.6},
 };
@@ -30,17 +33,22 @@ static struct op_work pick_work(const struct graph *graph, const struct op *op,
 }
 
 const struct op_type op_type_pick = {
+    .pass = PASS_PICK,
+    .wide = WIDE_HIDDEN,
     .work = pick_work,
 };
 
 const struct op_type op_type_keep_feature = {
+    .pass = PASS_KEEP_FEATURE,
+    .wide = WIDE_HIDDEN,
     .work = op_pass_work,
 };
 
-/* As much as any sum of two hidden states moves. */
+/* It moves as much as any sum of two hidden states. */
 const struct op_type op_type_add_feature = {
     .memory = MEMORY_SUM,
-    .pass = PASS_ADD,
+    .pass = PASS_ADD_FEATURE,
+    .pass_instead = PASS_ADD,
     .wide = WIDE_HIDDEN,
     .work = op_pass_work,
 };

@@ -52,6 +52,8 @@ TEST(a_cpu_is_calibrated_in_seconds) {
     ck_assert(isfinite(report->held_out.median) && report->held_out.median > 0);
     ck_assert_uint_gt(report->mixed.n, 0);
     check_all_covered(rig);
+    check_features_covered(rig);
+    check_patterns_covered(rig);
     printf("%zu points, %" PRIu32 " rounds in %.1f s; held out %.1f %%, mixed %.1f %%\n",
            report->n_points, report->n_rounds, seconds, 100 * report->held_out.median,
            100 * report->mixed.median);
@@ -164,9 +166,12 @@ TEST(a_grid_stays_within_its_bounds) {
         const struct calibration_point *p = &grid.points[i];
         const int64_t *s = p->sizes;
         bool block = p->op == PROFILE_ATTENTION_BLOCK;
-        int64_t tokens = p->op == PROFILE_PASS                      ? s[POINT_PASS_ROWS]
-                         : p->op == PROFILE_ATTENTION_FULL || block ? s[POINT_BATCH] * s[POINT_Q]
-                                                                    : s[0];
+        bool attends = p->op == PROFILE_ATTENTION_FULL || p->op == PROFILE_PATTERN ||
+                       p->op == PROFILE_ATTENTION_PATTERN || block;
+        int64_t tokens = p->op == PROFILE_PASS ? s[POINT_PASS_ROWS]
+                         : attends             ? s[POINT_BATCH] * s[POINT_Q]
+                                               : s[0];
+        ck_assert(p->op != PROFILE_ATTENTION_PATTERN || s[POINT_KV] <= s[POINT_Q]);
         if (p->op == PROFILE_PASS && (p->pass == PASS_SELECT || p->pass == PASS_PACK)) {
             int64_t candidates = p->pass == PASS_PACK ? 2 * tokens : tokens;
             tokens = candidates + 32 * ceil_div(candidates, SELECT_CANVAS_TOKENS - 32);
@@ -176,6 +181,30 @@ TEST(a_grid_stays_within_its_bounds) {
         ck_assert(!block || s[POINT_BATCH] * s[POINT_KV] <= 4800);
     }
     calibration_grid_close(&grid);
+}
+
+/* dLLM-Cache and SparseD have kernels that no other system runs. */
+TEST(a_grid_has_the_kernels_of_features_and_of_patterns) {
+    static const char *const rows[] = {"pass,similarity,4096,16384",
+                                       "pass,pick,4096,1",
+                                       "pass,keep_feature,4096,16384",
+                                       "pass,add_feature,4096,256",
+                                       "gemm,128,8192,4096", /* queries and keys without values */
+                                       "pattern,1,16384,32,32,128",
+                                       "pattern,16,1024,32,32,128",
+                                       "attention_pattern,4,4096,512,32,32,128",
+                                       "attention_pattern,1,128,128,32,32,128"};
+    struct calibration_grid all = grid_of("llada-8b", 16384, false);
+    struct calibration_grid exact = grid_of("sdar-8b", 16384, false);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ck_assert_msg(has_row(&all, rows[i]), "%s", rows[i]);
+    }
+    for (size_t i = 0; i < exact.n; i++) {
+        ck_assert(exact.points[i].op < PROFILE_ATTENTION_PATTERN);
+        ck_assert(exact.points[i].op != PROFILE_PASS || exact.points[i].pass < PASS_SIMILARITY);
+    }
+    calibration_grid_close(&all);
+    calibration_grid_close(&exact);
 }
 
 TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {

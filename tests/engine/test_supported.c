@@ -64,7 +64,6 @@ static const struct {
      "swap.host_bytes=1MiB decoder=credit runtime.fused_head=off storage.weights=f32"},
     {"host memory (swap.host_bytes)", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 swap.host_bytes=1MiB storage.weights=f32"},
-    {"patterns of heads of other", NULL, NULL, NULL}, /* on a GPU, below */
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -115,20 +114,6 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     system_close(system);
 }
 
-TEST(heads_that_no_kernel_of_patterns_takes_are_refused_on_a_gpu) {
-    struct system *system = system_with("sparsed", "llada-tiny", "storage.weights=f32");
-    const struct feature *last = &feature_table[N_CASES - 1];
-    struct model model = *system->model;
-    static const uint32_t heads[] = {64, 96, 128, 256};
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
-        model.head_dim = heads[i];
-        system->model = &model;
-        ck_assert_int_eq(last->has(system), heads[i] != 64 && heads[i] != 128);
-    }
-    ck_assert(!feature_runs(last, WHERE_CUDA) && feature_runs(last, WHERE_CPU));
-    system_close(system);
-}
-
 TEST(types_that_no_kernel_of_the_engine_has_are_refused_on_either_back_end) {
     static const char *const set[] = {"storage.weights=fp8 storage.activations=bf16",
                                       "storage.cache=fp8",
@@ -152,8 +137,10 @@ TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
     for (uint32_t head = 8; head <= 512; head += 8) {
         const bool taken = head == 64 || head == 96 || head == 128 || head == 256;
         model.head_dim = head;
-        for (int kind = 0; kind < 2; kind++) {
-            system->rows.kind = kind ? ROW_EXACT : ROW_KV;
+        static const enum row_kind kinds[] = {ROW_KV, ROW_EXACT, ROW_PATTERN};
+        for (int kind = 0; kind < 3; kind++) {
+            system->rows.kind = kinds[kind];
+            system->rows.pattern.tokens = 128;
             ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), taken ? NULL : &feature_table[13]);
         }
     }

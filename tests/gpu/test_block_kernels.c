@@ -482,7 +482,7 @@ static void test_patterns(int rounds) {
     static const int tokens[] = {128, 32, 64, 256, 1, 5, 16, 100, 128};
     for (int i = 0; i < rounds; i++) {
         const int of = tokens[i % 9], longest = small ? 200 : of >= 128 ? 700 : 300;
-        test_pattern(longest, of, i % 3 == 2 ? 64 : 128);
+        test_pattern(longest, of, head_sizes[i % N_HEAD_SIZES]);
     }
 }
 
@@ -690,6 +690,11 @@ static void test_refusals(void) {
         MAKE(struct call_pattern_attention, .n_requests = 1, .n_heads = 4, .n_kv_heads = 2,
              .head_size = 128, .max_tokens = 1, .dtype = KERNEL_BF16);
     check(kernel_pattern_attention(&sparse, NULL) == cudaErrorInvalidValue, "blocks of 0");
+    pattern.max_tokens = 16;
+    pattern.head_size = sparse.head_size = 80;
+    sparse.block_tokens = 16;
+    check(kernel_pattern(&pattern, NULL) == cudaErrorInvalidValue, "patterns of heads of 80");
+    check(kernel_pattern_attention(&sparse, NULL) == cudaErrorInvalidValue, "heads of 80");
 }
 
 int main(int argc, char **argv) {
@@ -699,12 +704,12 @@ int main(int argc, char **argv) {
     test_refusals();
     if (argc > 2 && strcmp(argv[2], "patterns") == 0) {
         small = true;
-        test_patterns(9);
+        test_patterns(20);
         printf("%d passed, %d failed\n", n_passed, n_failed);
         return n_failed ? 1 : 0;
     }
     const int n = small ? 2 : 6;
-    test_patterns(small ? 6 : 9);
+    test_patterns(small ? 8 : 20);
     for (int i = 0; i < n; i++) {
         static const int blocks[] = {32, 60, 64, FOCUS_MAX_BLOCK};
         for (int size = 0; size < N_HEAD_SIZES; size++) {

@@ -232,7 +232,8 @@ static void add_lines(struct launch_list *list, bool compact) {
 
 /* Patterns of as many blocks as there may be. */
 static void add_patterns(struct launch_list *list) {
-    for (int head_size = 64; head_size <= 128; head_size += 64) {
+    for (int i = 0; i < N_HEAD_SIZES; i++) {
+        const int head_size = head_sizes[i];
         add(list, PATTERN_THREADS, PATTERN_THREADS,
             (int)PATTERN_BYTES(head_size, PATTERN_MAX_BLOCKS), true, "pattern_kernel<%d>",
             head_size);
@@ -256,9 +257,9 @@ static void add_hopper_attention(struct launch_list *list) {
         add(list, WARPGROUP_THREADS, WARPGROUP_THREADS,
             WARPGROUP_BYTES(size, PAGED_WGMMA_STAGES(size)), true,
             "paged_attention_wgmma_kernel<%d>", size);
+        add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(size, DENSE_WGMMA_STAGES),
+            true, "pattern_attention_wgmma_kernel<%d>", size);
     }
-    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(128, DENSE_WGMMA_STAGES), true,
-        "pattern_attention_wgmma_kernel");
     for (int warps = 1; warps <= 4; warps *= 2) {
         for (int paged = 0; paged < 2; paged++) {
             add(list, FEW_ATTENTION_THREADS, FEW_ATTENTION_THREADS,

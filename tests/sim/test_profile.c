@@ -543,6 +543,37 @@ TEST(heads_that_share_a_kv_head_fill_a_tile_together) {
     profile_close(own);
 }
 
+/* Patterns: straight in keys at the queries of a row, and choices by their queries alone. */
+TEST(patterns_are_priced_by_the_keys_that_they_keep) {
+    struct profile *own = parse(HEAD "attention_pattern,1,512,128,8,8,128,10\n"
+                                     "attention_pattern,1,512,512,8,8,128,34\n"
+                                     "attention_pattern,4,512,128,8,8,128,37\n"
+                                     "pattern,1,512,8,8,128,100\npattern,2,512,8,8,128,180\n"
+                                     "pattern,1,1024,8,8,128,356\n");
+    enum profile_match match;
+    struct profile_spans spans = {1, 512, 512, 512 * 128.0, 8, 8, 128, NULL};
+    ck_assert_double_eq_tol(profile_attention_pattern(own, &spans, &match), 10e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    spans.sum_q_kv = 512 * 256.0;
+    ck_assert_double_eq_tol(profile_attention_pattern(own, &spans, &match), 18e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    /* Twice the keys of the largest row multiply twice as much. */
+    spans.sum_q_kv = 512 * 1024.0;
+    ck_assert_double_eq_tol(profile_attention_pattern(own, &spans, &match), 68e3, 1);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    spans = (struct profile_spans){2, 1024, 1024, 1024 * 128.0, 8, 8, 128, NULL};
+    ck_assert_double_eq_tol(profile_attention_pattern(own, &spans, &match), 19e3, 1e-6);
+    ck_assert_double_eq_tol(profile_pattern(own, &spans, &match), 180e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    /* Between rows as the pairs of whole tiles are: 768 (768 + 128) of 512 (640) to 1024 (1152). */
+    spans = (struct profile_spans){1, 768, 768, 1, 8, 8, 128, NULL};
+    ck_assert_double_eq_tol(profile_pattern(own, &spans, &match),
+                            100e3 + 256e3 * (768.0 * 896 - 512 * 640) / (1024 * 1152 - 512 * 640),
+                            1);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    profile_close(own);
+}
+
 TEST(passes_and_heads_are_straight_in_rows_and_scaled_by_bytes) {
     struct profile *own = parse(OWN);
     enum profile_match match;

@@ -6,6 +6,7 @@
 #include "sim/price/why.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
+#include "tests/support/scratch.h"
 
 /* A step of some spans, in chunks of this many rows (0: whole). */
 struct case_step {
@@ -249,6 +250,99 @@ TEST(every_price_is_explained_to_the_last_rung) {
                 const struct step_shape shape = shape_of(steps[i], 1);
                 (void)explain_all(system, &shape, (struct chunk_rows){{0}}, NULL, "");
                 (void)explain_all(system, &shape, (struct chunk_rows){{300, 200, 100}}, NULL, "");
+            }
+            system_close(system);
+        }
+    }
+}
+
+/* What the H100's calibration would say with rows of these operators too: the text, to be freed. */
+static char *with_rows(const char *rows) {
+    char *shipped = scratch_read("kernels/profiles/h100/llada-8b.csv");
+    char *counted = strstr(shipped, "# rows:");
+    ck_assert_ptr_nonnull(counted);
+    char *rest = strchr(counted, '\n') + 1;
+    const size_t size = strlen(shipped) + strlen(rows) + 1;
+    char *text = malloc(size);
+    ck_assert_ptr_nonnull(text);
+    snprintf(text, size, "%.*s%s%s", (int)(counted - shipped), shipped, rest, rows);
+    free(shipped);
+    return text;
+}
+
+static struct why why_of(const struct system *system, const struct step_shape *shape,
+                         const char *name) {
+    struct why why = {.n = 0};
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        if (strcmp(system->graph.ops[i].name, name) == 0) {
+            why_operator(system->cost, i, shape, (struct chunk_rows){{0}}, &why);
+        }
+    }
+    ck_assert_msg(why.n > 0, "%s", name);
+    return why;
+}
+
+/* An operator of its own kernel: the rows that price it where the profile has some and where it has
+ * none, and the time that those say. */
+static const struct {
+    const char *system, *op, *own, *without;
+    double us;
+} of_own[] = {
+    {"dllm-cache", "value similarity", "pass,similarity,4096,512", "h100's", 50},
+    {"dllm-cache", "pick rows", "pass,pick,4096,256", "h100's", 60},
+    {"dllm-cache", "attention store", "pass,keep_feature,4096,256", "h100's", 70},
+    {"dllm-cache", "kept ffn add", "pass,add_feature,4096,2048", "pass,add,4096,2048", 80},
+    {"sparsed", "score and choose blocks", "pattern, 2 sequences of 1024 queries",
+     "attention_full, 2 sequences of 1024 queries", 900},
+    {"sparsed", "pattern attention", "attention_pattern, 2 sequences of 1024 queries",
+     "attention_full, 2 sequences of 1024 queries", 400},
+};
+
+TEST(kernels_of_features_and_patterns_are_priced_by_rows_of_their_own_where_there_are_any) {
+    static const struct span of_features[] = {{.phase = PHASE_REUSE,
+                                               .queries = 128,
+                                               .first_queries = 1024,
+                                               .context = 896,
+                                               .logit_rows = 1024,
+                                               .value_rows = 256}},
+                             of_patterns[] = {{.phase = PHASE_REFRESH,
+                                               .queries = 1024,
+                                               .first_queries = 1024,
+                                               .logit_rows = 32,
+                                               .attended_keys = 512},
+                                              {.phase = PHASE_REFRESH,
+                                               .queries = 1024,
+                                               .first_queries = 1024,
+                                               .logit_rows = 32,
+                                               .attended_keys = 1536}};
+    char *text = with_rows("pass,similarity,4096,512,50\npass,pick,4096,256,60\n"
+                           "pass,keep_feature,4096,256,70\npass,add_feature,4096,2048,80\n"
+                           "pattern,2,1024,32,32,128,900\n"
+                           "attention_pattern,2,1024,512,32,32,128,400\n");
+    const char *path = scratch_write("with.csv", text);
+    struct err err = {0};
+    free(text);
+    for (size_t i = 0; i < sizeof of_own / sizeof of_own[0]; i++) {
+        const bool is_pattern = strcmp(of_own[i].system, "sparsed") == 0;
+        const struct span *spans = is_pattern ? of_patterns : of_features;
+        struct step_shape shape;
+        shape_clear(&shape);
+        shape_add(shape.sym, &spans[0], 2);
+        if (is_pattern) {
+            shape_add(shape.sym, &spans[1], 2);
+        }
+        for (int has = 0; has < 2; has++) {
+            const struct system_request request = MAKE(
+                struct system_request, .system = of_own[i].system, .model = "llada-8b",
+                .gpu = "h100", .profile_path = has ? path : "kernels/profiles/h100/llada-8b.csv");
+            struct system *system = NULL;
+            ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+            const struct why why = why_of(system, &shape, of_own[i].op);
+            const char *source = why.rungs[0].from.source;
+            ck_assert_msg(strstr(source, has ? of_own[i].own : of_own[i].without) != NULL, "%s: %s",
+                          of_own[i].op, source);
+            if (has) {
+                ck_assert_double_eq_tol(why.rungs[0].after_ns, 1e3 * of_own[i].us, 1e-6);
             }
             system_close(system);
         }

@@ -135,23 +135,20 @@ static inline struct profile *open_profile(const struct rig *rig) {
 }
 
 /* No operator of a step is priced by roofline, or by an operator that it is not. */
-static inline void check_covered(const struct rig *rig, const struct profile *profile,
-                                 const struct calibration_step *step) {
+static inline void check_shape_covered(const struct rig *rig, const struct profile *profile,
+                                       int variant, bool is_fused, const struct step_shape *shape) {
     struct graph graph;
     struct runtime runtime =
-        MAKE(struct runtime, .varlen = true, .fused = true, .fused_head = step->is_fused,
-             .fused_gate_up = step->is_fused, .host_mode = HOST_SERIAL);
-    struct graph_options options =
-        calibration_graph(rig->system->model, NUMBER_F32, calibration_step_variant(step));
+        MAKE(struct runtime, .varlen = true, .fused = true, .fused_head = is_fused,
+             .fused_gate_up = is_fused, .host_mode = HOST_SERIAL);
+    struct graph_options options = calibration_graph(rig->system->model, NUMBER_F32, variant);
     struct cost_model *cost = NULL;
     struct err err = {0};
-    struct step_shape shape;
     struct op_price prices[GRAPH_MAX_OPS];
     graph_build(&graph, rig->system->model, &options);
     ck_assert_msg(cost_open(rig->system->gpu, profile, NULL, &runtime, &graph, &cost, &err) == 0,
                   "%s", err.text);
-    calibration_step_shape(step, rig->system->model, &shape);
-    cost_explain(cost, &shape, (struct chunk_rows){{0}}, prices);
+    cost_explain(cost, shape, (struct chunk_rows){{0}}, prices);
     for (uint32_t i = 0; i < graph.n_ops; i++) {
         bool runs = prices[i].executions > 0;
         bool attends = graph.ops[i].span_n != SYM_ONE;
@@ -161,6 +158,54 @@ static inline void check_covered(const struct rig *rig, const struct profile *pr
                       "%s lies beyond its rows", graph.ops[i].name);
     }
     cost_close(cost);
+}
+
+static inline void check_covered(const struct rig *rig, const struct profile *profile,
+                                 const struct calibration_step *step) {
+    struct step_shape shape;
+    calibration_step_shape(step, rig->system->model, &shape);
+    check_shape_covered(rig, profile, calibration_step_variant(step), step->is_fused, &shape);
+}
+
+/* Steps of a graph that has kernels of its own, of which every one has rows. */
+static inline void check_own_covered(const struct rig *rig, int variant, const struct span *spans,
+                                     size_t n) {
+    struct profile *profile = open_profile(rig);
+    struct step_shape shape;
+    shape_clear(&shape);
+    for (size_t i = 0; i < n; i++) {
+        shape_add(shape.sym, &spans[i], 1);
+    }
+    ck_assert(
+        profile_has(profile, variant == VARIANT_HAS_PATTERNS ? PROFILE_PATTERN : PROFILE_PASS));
+    check_shape_covered(rig, profile, variant, false, &shape);
+    profile_close(profile);
+}
+
+static inline void check_features_covered(const struct rig *rig) {
+    static const struct span spans[] = {
+        {.phase = PHASE_REFRESH, .queries = 64, .first_queries = 64, .logit_rows = 64},
+        {.phase = PHASE_REUSE,
+         .queries = 8,
+         .first_queries = 64,
+         .context = 56,
+         .logit_rows = 64,
+         .value_rows = 32}};
+    check_own_covered(rig, VARIANT_HAS_FEATURES, spans, 2);
+}
+
+static inline void check_patterns_covered(const struct rig *rig) {
+    static const struct span spans[] = {{.phase = PHASE_REFRESH,
+                                         .queries = 64,
+                                         .first_queries = 64,
+                                         .logit_rows = 64,
+                                         .attended_keys = 64},
+                                        {.phase = PHASE_REFRESH,
+                                         .queries = 64,
+                                         .first_queries = 64,
+                                         .logit_rows = 64,
+                                         .attended_keys = 96}};
+    check_own_covered(rig, VARIANT_HAS_PATTERNS, spans, 2);
 }
 
 static inline void check_all_covered(const struct rig *rig) {

@@ -1,9 +1,15 @@
-"""Draws runs: configurations out of what `unmask list` names, traces, and faults."""
+"""Draws runs: configurations out of what `unmask list` names, traces, and faults.
+
+    python3 tests/torture/draw.py N      how often N seeds draw each live system, decoder and number of replicas
+"""
+import collections
 import json
 import math
 import os
 import random
 import subprocess
+import sys
+import tempfile
 
 import program
 from program import PLUGINS, ROOT
@@ -24,6 +30,7 @@ class Lists:
         text = subprocess.run([program.PROGRAM, "list", "--json"], capture_output=True, check=True,
                               env=dict(os.environ, UNMASK_DATA=ROOT, ASAN_OPTIONS="detect_leaks=0"))
         lists = json.loads(text.stdout)
+        self.live = [row["name"] for row in lists["systems"]["rows"] if row["live"] == "yes"]
         self.attention = {row["name"]: row["attention"] for row in lists["models"]["rows"]}
         self.names = {what: [row.get("name") for row in held["rows"]]
                       for what, held in lists.items()}
@@ -61,7 +68,7 @@ class Lists:
 
 def attention(system):
     """Of the models that a system serves."""
-    return ("autoregressive" if system.startswith("vllm") else
+    return ("autoregressive" if system.startswith("vllm") or system == "ar" else
             "block-causal" if system.startswith(BLOCK_SYSTEMS) else "bidirectional")
 
 
@@ -245,12 +252,12 @@ def overloaded(lists, rng, folder):
     return args + overload(lists, rng, folder)
 
 
-def run(lists, rng, folder):
-    """`unmask run ...`, simulated or on the CPU, without what is recorded."""
-    is_live = rng.random() < 0.25
+def run(lists, rng, folder, live=0.35):
+    """`unmask run ...`, simulated or, with that probability, on the CPU, without what is recorded."""
+    is_live = rng.random() < live
     served = [name for name in lists.names["systems"]
               if not name.startswith(("native", "mosaic-torch", "mosaic-compile"))]
-    system, model = rng.choice(served), None
+    system, model = rng.choice(lists.live if is_live and rng.random() < 0.85 else served), None
     models = [name for name in sorted(lists.attention)
               if (name.endswith("tiny") or not is_live) and
               suits(rng, lists.attention[name], attention(system))]
@@ -265,7 +272,7 @@ def run(lists, rng, folder):
         args += ["--runtime", "unmask"] if "--runtime" not in own else []
     else:
         args += ["--gpu", rng.choice(lists.names["gpus"])]
-    args += ["--replicas", str(rng.randint(2, 4))] if not is_live and rng.random() < 0.3 else []
+    args += ["--replicas", str(rng.randint(2, 4))] if rng.random() < (0.2 if is_live else 0.3) else []
     if is_live and rng.random() < 0.15:
         args += ["--set", "tensor_parallel=2"]
     args += lists.settings(rng, own) + extras(rng, is_live)
@@ -298,3 +305,19 @@ def fault(rng, chances):
 
 def seeded(seed):
     return random.Random(seed)
+
+
+def main(n):
+    lists, seen = Lists(), collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(n):
+            args, is_live = run(lists, seeded(seed), folder)
+            words = dict(zip(args, args[1:]))
+            seen.update(f"{option[2:]} {words[option]}" for option in ("--system", "--decoder", "--replicas")
+                        if is_live and option in words)
+    for what, count in sorted(seen.items()):
+        print(f"{count:6} {what}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

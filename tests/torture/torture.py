@@ -144,6 +144,23 @@ def replay_all(case):
             raise Failure(f"replay of run {run}: {replay.sentence()}")
 
 
+def neighbour(lists, rng, case):
+    """The same machine's other program: a live run of its own, meanwhile. Returns what waits for it."""
+    other = Case("neighbour")
+    args, _ = draw.run(lists, rng, other.folder, live=1)
+    case.story.append("beside it: " + shlex.join(args))
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    running = pool.submit(other.run, args, "beside another run")
+
+    def wait():
+        try:
+            running.result()
+        finally:
+            pool.shutdown()
+            other.close()
+    return wait
+
+
 def torture_run(lists, rng, case, tally, replays=False):
     args, is_live = draw.run(lists, rng, case.folder)
     if replays or rng.random() < 0.6:
@@ -153,7 +170,13 @@ def torture_run(lists, rng, case, tally, replays=False):
         args += ["--timeline", "t.json"]
     if rng.random() < 0.1:
         args += ["--decode-out", "o.db"]
-    whole = case.run(args, "without a fault")
+    wait = neighbour(lists, rng, case) if is_live and rng.random() < 0.25 else None
+    try:
+        whole = case.run(args, "without a fault")
+    finally:
+        if wait:
+            wait()
+            tally["beside another"] += 1
     tally[f"status {whole.status}" if not whole.slow else "slow"] += 1
     before = {}
     if os.path.exists(case.path):

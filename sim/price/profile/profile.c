@@ -45,6 +45,14 @@ const struct profile_operator profile_operators[PROFILE_OPS] = {
                                  ATTENTION_COLUMNS,
                                  4,
                                  {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
+    [PROFILE_ATTENTION_PATTERN] = {"attention_pattern",
+                                   ATTENTION_COLUMNS,
+                                   4,
+                                   {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
+    [PROFILE_PATTERN] = {"pattern",
+                         "batch,q,heads,kv_heads,head_dim,time_us",
+                         3,
+                         {SIZE_1, SIZE_2, LAYOUT}},
 };
 
 const char *const profile_pass_names[PROFILE_PASSES] = {
@@ -297,7 +305,8 @@ bool profile_measures(const struct profile *profile, enum profile_op op, int64_t
 bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
                             int64_t kv_heads, int64_t head_dim) {
     ASSERT(op == PROFILE_ATTENTION_FULL || op == PROFILE_ATTENTION_BLOCK ||
-           op == PROFILE_ATTENTION_CAUSAL);
+           op == PROFILE_ATTENTION_CAUSAL || op == PROFILE_ATTENTION_PATTERN ||
+           op == PROFILE_PATTERN);
     int64_t layout = head_layout_pack((struct head_layout){heads, kv_heads, head_dim});
     return profile->ops[op].n_cells > 0 &&
            lattice_index(&profile->ops[op], FULL_LAYOUT, layout) >= 0;

@@ -216,6 +216,12 @@ double profile_attention_full(const struct profile *profile, const struct profil
                               enum profile_match *match);
 double profile_attention_block(const struct profile *profile, const struct profile_spans *spans,
                                enum profile_match *match);
+/* By patterns: sum_q_kv is of the keys that queries see. The choice of patterns: by n_seqs and
+ * sum_q alone, the rows being of choices of one kind. Each needs the operator of its name. */
+double profile_attention_pattern(const struct profile *profile, const struct profile_spans *spans,
+                                 enum profile_match *match);
+double profile_pattern(const struct profile *profile, const struct profile_spans *spans,
+                       enum profile_match *match);
 
 /* One named pass over `rows` rows of `channels`; ask profile_has_pass first. */
 bool profile_has_pass(const struct profile *profile, enum profile_pass pass);

@@ -100,15 +100,17 @@ static double place_roofline_us(const struct place *l) {
                                  l->at[MIXED_KV]) +
                block_roofline_us(&l->profile->peaks, l->layout, 1, q, 0) / 2;
     }
-    double kv = l->op == PROFILE_ATTENTION_BLOCK    ? l->at[BLOCK_KV]
-                : l->op == PROFILE_ATTENTION_CAUSAL ? l->at[CAUSAL_PREFIX] - l->at[CAUSAL_Q] / 2
-                                                    : 0;
+    double kv = l->op == PROFILE_ATTENTION_BLOCK     ? l->at[BLOCK_KV]
+                : l->op == PROFILE_ATTENTION_CAUSAL  ? l->at[CAUSAL_PREFIX] - l->at[CAUSAL_Q] / 2
+                : l->op == PROFILE_ATTENTION_PATTERN ? l->at[BLOCK_KV] - l->at[FULL_Q]
+                                                     : 0;
     return block_roofline_us(&l->profile->peaks, l->layout, l->at[FULL_BATCH], l->at[FULL_Q], kv);
 }
 
 static double work_along(const struct place *l, size_t axis, double x) {
     double before = l->op == PROFILE_ATTENTION_CAUSAL ? 2 * l->at[CAUSAL_PREFIX] : 0;
-    bool is_pass = l->op == PROFILE_ATTENTION_FULL || l->op == PROFILE_ATTENTION_CAUSAL;
+    bool is_pass = l->op == PROFILE_ATTENTION_FULL || l->op == PROFILE_ATTENTION_CAUSAL ||
+                   l->op == PROFILE_PATTERN;
     return axis == FULL_Q && is_pass ? x * (before + x + l->profile->tiles.query_rows) : x;
 }
 
@@ -287,6 +289,23 @@ double profile_attention_block(const struct profile *profile, const struct profi
     q = padded_queries(profile->tiles.query_rows, n, q,
                        (double)spans->heads / (double)spans->kv_heads);
     return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
+}
+
+double profile_attention_pattern(const struct profile *profile, const struct profile_spans *spans,
+                                 enum profile_match *match) {
+    ASSERT(profile->ops[PROFILE_ATTENTION_PATTERN].n_cells > 0);
+    ASSERT(spans->n_seqs > 0 && spans->sum_q > 0 && spans->sum_q_kv > 0);
+    const double n = (double)spans->n_seqs;
+    return spans_ns(profile, PROFILE_ATTENTION_PATTERN, spans, n, spans->sum_q / n,
+                    spans->sum_q_kv / spans->sum_q, match);
+}
+
+double profile_pattern(const struct profile *profile, const struct profile_spans *spans,
+                       enum profile_match *match) {
+    ASSERT(profile->ops[PROFILE_PATTERN].n_cells > 0);
+    ASSERT(spans->n_seqs > 0 && spans->sum_q > 0);
+    const double n = (double)spans->n_seqs;
+    return spans_ns(profile, PROFILE_PATTERN, spans, n, spans->sum_q / n, 0, match);
 }
 
 /* Nanoseconds a key of one sequence alone where its keys are not split: from the rows of one

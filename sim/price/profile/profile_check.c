@@ -28,6 +28,8 @@ static const char *const row_names[CHECK_ROWS] = {
     [CHECK_HEAD] = "head",
     [CHECK_GATE_UP] = "gate_up",
     [CHECK_MIXED] = "attention_mixed",
+    [CHECK_ATTENTION_PATTERN] = "attention_pattern",
+    [CHECK_PATTERN] = "pattern",
     [CHECK_GEMM_SHAPE] = "gemm, new shape",
     [CHECK_MOE_SHAPE] = "moe, new shape",
     [CHECK_MOE_MIXTURE] = "moe, new mixture",
@@ -77,6 +79,8 @@ double profile_predict(const struct profile *profile, enum profile_op op, size_t
     case PROFILE_ATTENTION_FULL:
     case PROFILE_ATTENTION_BLOCK:
     case PROFILE_ATTENTION_MIXED:
+    case PROFILE_ATTENTION_PATTERN:
+    case PROFILE_PATTERN:
         return spans_us(profile, op, i_first, at[1], at[2], at[3], match);
     case PROFILE_PASS:
         return pass_us(profile, (enum profile_pass)first, second, third, match);
@@ -136,6 +140,8 @@ static enum profile_check_row row_of(const struct lattice *lattice, enum profile
         [PROFILE_HEAD] = CHECK_HEAD,
         [PROFILE_GATE_UP] = CHECK_GATE_UP,
         [PROFILE_ATTENTION_MIXED] = CHECK_MIXED,
+        [PROFILE_ATTENTION_PATTERN] = CHECK_ATTENTION_PATTERN,
+        [PROFILE_PATTERN] = CHECK_PATTERN,
     };
     if (op == PROFILE_GEMM) {
         return lattice_value(lattice, cell, GEMM_M) >= MIN_ROWS ? CHECK_GEMM : CHECK_GEMM_SMALL;

@@ -40,6 +40,8 @@ enum profile_check_row {
     CHECK_HEAD,
     CHECK_GATE_UP,
     CHECK_MIXED,
+    CHECK_ATTENTION_PATTERN,
+    CHECK_PATTERN,
     CHECK_GEMM_SHAPE, /* as if nothing had this n and k; m >= 16 */
     CHECK_MOE_SHAPE,
     CHECK_MOE_MIXTURE, /* nor any width of the same mixture */
