@@ -1,7 +1,9 @@
 /* Schedulers that go by load: which rows of a step run, how wide blocks are decoded, and from which
  * threshold. */
+#include "analysis/store/position_bytes.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/policy/scheduler/chances.h"
+#include "sim/serve/positions.h"
 #include "tests/support/rig.h"
 
 enum { N = 24 };
@@ -145,6 +147,53 @@ TEST(positions_that_no_pass_has_run_are_not_attended_to) {
     keeper_fini(&wide);
 }
 
+/* Positions 0, 4 and 5 of eight are decided, 0 to 5 have run; of the others those run first that
+ * stand next to a decided one, then the surest, then those that no pass has run. */
+TEST(positions_run_in_the_order_of_what_is_known_of_them) {
+    static const struct {
+        uint32_t most;
+        bool surest;
+        const char *run; /* decided ones, which have yet to be cached, run in any case */
+        uint32_t seen;
+    } cases[] = {
+        {1, true, "11001100", 6},  {2, true, "11001110", 7},  {3, true, "11011110", 7},
+        {4, true, "11111110", 7},  {5, true, "11111111", 8},  {1, false, "11001100", 6},
+        {3, false, "11111100", 6}, {4, false, "11111110", 7}, {9, false, "11111111", 8},
+    };
+    static const uint8_t masked[] = {0, 1, 1, 1, 0, 0, 1, 1};
+    static const float seen[] = {0, 0.1f, 0.2f, 0.4f, 0, 0, 0, 0};
+    struct system *system = open_with(SETTINGS("scheduler=row-budget"));
+    struct positions positions;
+    positions_init(&positions, system, 1, 1);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct request request = {.causal = SEES_BLOCKS,
+                                  .block_tokens = 8,
+                                  .canvas_tokens = 72,
+                                  .window = window_of(0, 64, 8, 5)};
+        positions_enter(&positions, 0, &request, 0);
+        memcpy(positions.blocks[0].masked, masked, sizeof masked);
+        positions.blocks[0].n_masked = 5;
+        positions.blocks[0].frontier = 5;
+        memcpy(positions.seen, seen, sizeof seen);
+        positions_plan(&positions, 0, &request, false);
+        positions_leave(&positions, 0, &request, cases[c].most, cases[c].surest);
+        const struct planned_block block = positions_block(&positions, 0);
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < 8; i++) {
+            ck_assert_msg(block.run[i] == (cases[c].run[i] == '1') && block.keep[i] == block.run[i],
+                          "case %zu, position %u", c, i);
+            n += block.run[i];
+        }
+        ck_assert_uint_eq(window_uncached(&request), n);
+        ck_assert_uint_eq(window_seen(&request), cases[c].seen);
+        struct masked_seen look[8];
+        ck_assert_uint_eq(positions_look(&positions, 0, look, 3), 5);
+        ck_assert(look[2].offset == 3 && look[2].confidence == seen[3]);
+    }
+    positions_fini(&positions);
+    system_close(system);
+}
+
 /* ---- chances ---- */
 
 TEST(chances_are_shares_of_what_ran_and_new_kinds_are_tried) {
@@ -218,6 +267,37 @@ TEST(a_valve_opens_for_late_requests_as_far_as_its_mean_allows) {
     ck_assert_double_lt(mean_threshold(&keeper), 0.81);
     ck_assert_uint_lt(open.request_steps, half.request_steps);
     keeper_fini(&keeper);
+}
+
+/* ---- records ---- */
+
+/* Confidences of what was kept stand after the entropies of what was committed, where there are
+ * any; other lengths are no such bytes. */
+TEST(confidences_of_what_was_kept_are_read_as_written) {
+    uint32_t lengths[] = {3, 2};
+    uint8_t keep[] = {1, 0, 1, 1, 1, 0}, outcome[] = {1, 0, 0, 0, 1, 0};
+    float entropy[] = {0.5f, 0, 0, 0, 0.25f, 0}, seen[] = {0.9f, 0, 0.3f, 0.2f, 0.7f, 0};
+    for (int has = 0; has < 4; has++) {
+        const struct step_positions written = {.stride = 3,
+                                               .lengths = lengths,
+                                               .keep = keep,
+                                               .outcome = outcome,
+                                               .entropy = (has & 1) != 0 ? entropy : NULL,
+                                               .seen = (has & 2) != 0 ? seen : NULL};
+        unsigned char bytes[256];
+        const size_t size = position_bytes_put(bytes, &written, 2);
+        ck_assert_uint_le(size, position_bytes_most(&written, 2));
+        struct step_positions read = {0};
+        ck_assert(position_bytes_get(bytes, bytes + size, 2, &read));
+        ck_assert_int_eq(read.entropy != NULL, (has & 1) != 0);
+        ck_assert_int_eq(read.seen != NULL, (has & 2) != 0);
+        for (uint32_t i = 0; i < 6; i++) {
+            ck_assert(read.seen == NULL || keep[i] == 0 || read.seen[i] == seen[i]);
+            ck_assert(read.entropy == NULL || outcome[i] == 0 || read.entropy[i] == entropy[i]);
+        }
+        ck_assert(!position_bytes_get(bytes, bytes + size - 1, 2, &read) || has == 0);
+        positions_free(&read);
+    }
 }
 
 /* ---- what does not go together ---- */
