@@ -8,12 +8,15 @@
 
 enum { N = 24 };
 
-/* Requests of SDAR's that are `gap_ms` apart, each with a deadline `due_ms` after its arrival. */
+/* Requests of SDAR's that are `gap_ms` apart, each with a deadline `due_ms` after its arrival; -1:
+ * one by one with much time and with none. */
 static void draw(struct arrival *arrivals, int64_t gap_ms, int64_t due_ms) {
     for (uint32_t i = 0; i < N; i++) {
-        arrivals[i] = MAKE(struct arrival, .id = i, .arrival_ns = i * gap_ms * 1000000,
-                           .prompt_tokens = 40 + 13 * i, .output_tokens = 100 + 7 * i,
-                           .due_ns = due_ms * 1000000);
+        const bool waits = due_ms < 0 && i % 2 == 0; /* every other one has much time */
+        arrivals[i] =
+            MAKE(struct arrival, .id = i, .arrival_ns = i * gap_ms * 1000000,
+                 .prompt_tokens = 40 + 13 * i, .output_tokens = 100 + 7 * i,
+                 .due_ns = waits ? INT64_C(1000000000000) : 1000000 * (due_ms < 0 ? 1 : due_ms));
     }
 }
 
@@ -187,8 +190,17 @@ TEST(positions_run_in_the_order_of_what_is_known_of_them) {
         ck_assert_uint_eq(window_uncached(&request), n);
         ck_assert_uint_eq(window_seen(&request), cases[c].seen);
         struct masked_seen look[8];
+        struct outcomes found;
         ck_assert_uint_eq(positions_look(&positions, 0, look, 3), 5);
         ck_assert(look[2].offset == 3 && look[2].confidence == seen[3]);
+        /* The pass says how sure it was of what it ran, and of nothing else. */
+        request.steps = 1;
+        window_advance(&request, 1, 0);
+        ck_assert(positions_pass(&positions, 0, &request, false, 0, true, &found));
+        for (uint32_t i = 0; i < 8; i++) {
+            const bool runs = cases[c].run[i] == '1' && masked[i] != 0;
+            ck_assert((positions.seen[i] == seen[i]) == !runs);
+        }
     }
     positions_fini(&positions);
     system_close(system);
@@ -266,6 +278,14 @@ TEST(a_valve_opens_for_late_requests_as_far_as_its_mean_allows) {
     ck_assert_double_ge(mean_threshold(&keeper), 0.799);
     ck_assert_double_lt(mean_threshold(&keeper), 0.81);
     ck_assert_uint_lt(open.request_steps, half.request_steps);
+    keeper_fini(&keeper);
+    /* What those in time leave to the mean the others use. */
+    const struct loop_result mixed = serve(held, 5, -1, &keeper);
+    ck_assert_double_ge(mean_threshold(&keeper), 0.8);
+    keeper_fini(&keeper);
+    held[1] = "scheduler.low=0.8";
+    const struct loop_result apart = serve(held, 5, -1, &keeper);
+    ck_assert_uint_lt(mixed.request_steps, apart.request_steps);
     keeper_fini(&keeper);
 }
 
