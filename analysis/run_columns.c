@@ -390,6 +390,14 @@ static double redundancy(const struct result *r) {
     return r->summary->tokens_committed > 0 ? r->summary->redundancy : (double)NAN;
 }
 
+static bool has_thresholds(const struct result *r) {
+    return r->summary->n_by_threshold > 0;
+}
+
+static double threshold_mean(const struct result *r) {
+    return 1e-6 * (double)r->summary->thresholds_millionths / (double)r->summary->n_by_threshold;
+}
+
 static double tpf(const struct result *r) {
     return r->summary->request_steps > 0 ? r->summary->tpf : (double)NAN;
 }
@@ -441,6 +449,9 @@ static const struct column steps[] = {
      SUMMARY(tokens_processed)},
     {"tokens_committed", "committed tokens", "tokens", "decoded by completed requests",
      SUMMARY(tokens_committed)},
+    {"threshold_mean", "mean threshold", "", "that positions were committed from",
+     "Where the scheduler changes thresholds, widths or rows, and the decoder has a threshold.",
+     DERIVED_BY(threshold_mean), .is_there = has_thresholds},
     {"redundancy", "redundancy", "", "processed tokens over committed ones",
      DERIVED_BY(redundancy)},
     {"block_redundancy", "redundancy in blocks", "", "positions of blocks run, over committed",

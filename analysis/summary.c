@@ -214,6 +214,8 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     summary->exact_passes += record->n_by_phase[PHASE_PREFILL] + record->n_by_phase[PHASE_COMMIT];
     summary->gpu_ns += record->gpu_ns * (int64_t)repeat;
     summary->host_ns += record->host_ns * (int64_t)repeat;
+    summary->n_by_threshold += record->n_by_threshold;
+    summary->thresholds_millionths += record->thresholds_millionths;
     add_swap(&summary->swap, &record->swap);
     if (record->kv_used_bytes > summary->kv_peak_bytes) {
         summary->kv_peak_bytes = record->kv_used_bytes;

@@ -66,6 +66,7 @@ struct summary {
     bool unrolls;
     uint64_t wasted_request_steps, wasted_tokens;
     int64_t gpu_ns, host_ns, kv_peak_bytes;
+    uint64_t n_by_threshold, thresholds_millionths; /* as struct step_record has them */
     struct swap swap; /* summed; host_used_bytes: the most on one replica */
     uint32_t replicas, max_batch, max_waiting;
 

@@ -26,7 +26,7 @@ static bool has_many_blocks(const struct system *s) {
 static bool scatters_shifted(const struct system *s) {
     return s->model->shifted_logits &&
            (s->rows.settles == BLOCK_DELAYED || s->rows.settles == BLOCK_NEIGHBOUR ||
-            s->rows.chooser == CHOSEN_BY_POLICY);
+            s->rows.chooser == CHOSEN_BY_POLICY || s->scheduler->says_rows != 0);
 }
 
 static bool smooths(const struct system *s) {

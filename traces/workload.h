@@ -97,6 +97,9 @@ uint64_t workload_requests(const struct workload *workload);
 /* The mean rate asked for, or 0: as the trace has it, or as the process needs none. */
 double workload_rate_per_s(const struct workload *workload);
 
+/* Whether requests may have deadlines: they are drawn, or a trace may say them. */
+bool workload_may_have_deadlines(const struct workload *workload);
+
 /* Whether another seed gives other requests: arrivals or lengths are drawn. */
 bool workload_draws(const struct workload *workload);
 

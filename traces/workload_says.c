@@ -248,6 +248,11 @@ static bool draws(const struct workload *workload, enum length_side side) {
     return workload->length[side] != NULL && length_draws(workload->length[side]);
 }
 
+bool workload_may_have_deadlines(const struct workload *workload) {
+    return workload->classes != NULL || workload->trace != NULL ||
+           workload->marks.model[MARK_DEADLINE] != NULL;
+}
+
 bool workload_draws(const struct workload *workload) {
     const struct workload *part;
     for (uint32_t i = 0; workload->classes != NULL; i++) {

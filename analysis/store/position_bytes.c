@@ -10,21 +10,25 @@
 /* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
 enum { MOST_BLOCK = 1 << 16 };
 
+enum { SEEN_FOLLOWS = 0xC0 };
+_Static_assert(OUTCOME_COMMIT == 1, "flags of commits are read as flags");
+
 size_t position_bytes_most(const struct step_positions *p, uint32_t n) {
     size_t entropy = p->entropy != NULL ? sizeof(float) * p->stride : 0;
-    return n * (MAX_VARINT_BYTES + 2 * ((size_t)p->stride / 8 + 1) + entropy) + 1;
+    size_t seen = p->seen != NULL ? sizeof(float) * p->stride : 0;
+    return n * (MAX_VARINT_BYTES + 2 * ((size_t)p->stride / 8 + 1) + entropy + seen) + 2;
 }
 
-static size_t put_entropy(unsigned char *to, float entropy) {
+static size_t put_float(unsigned char *to, float value) {
     uint32_t bits;
-    memcpy(&bits, &entropy, sizeof bits);
+    memcpy(&bits, &value, sizeof bits);
     for (int i = 0; i < 4; i++) {
         to[i] = (unsigned char)(bits >> 8 * i);
     }
     return sizeof bits;
 }
 
-static bool get_entropy(const unsigned char **at, const unsigned char *end, float *out) {
+static bool get_float(const unsigned char **at, const unsigned char *end, float *out) {
     uint32_t bits = 0;
     if (end - *at < 4) {
         return false;
@@ -36,6 +40,19 @@ static bool get_entropy(const unsigned char **at, const unsigned char *end, floa
     return true;
 }
 
+/* Of the positions whose flag is 1, as that of a commit is; of `values` NULL nothing. */
+static size_t put_floats(unsigned char *to, const float *values, const uint8_t *flags,
+                         const struct step_positions *p, uint32_t n) {
+    unsigned char *at = to;
+    for (uint32_t i = 0; values != NULL && i < n; i++) {
+        for (uint32_t j = 0; j < p->lengths[i]; j++) {
+            size_t place = (size_t)i * p->stride + j;
+            at += flags[place] == 1 ? put_float(at, values[place]) : 0;
+        }
+    }
+    return (size_t)(at - to);
+}
+
 size_t position_bytes_put(unsigned char *to, const struct step_positions *p, uint32_t n) {
     unsigned char *at = to;
     for (uint32_t i = 0; i < n; i++) {
@@ -44,11 +61,10 @@ size_t position_bytes_put(unsigned char *to, const struct step_positions *p, uin
         at += bits_put(at, p->keep + first, 1, p->lengths[i]);
         at += bits_put(at, p->outcome + first, OUTCOME_COMMIT, p->lengths[i]);
     }
-    for (uint32_t i = 0; p->entropy != NULL && i < n; i++) {
-        for (uint32_t j = 0; j < p->lengths[i]; j++) {
-            size_t place = (size_t)i * p->stride + j;
-            at += p->outcome[place] == OUTCOME_COMMIT ? put_entropy(at, p->entropy[place]) : 0;
-        }
+    at += put_floats(at, p->entropy, p->outcome, p, n);
+    if (p->seen != NULL) {
+        *at++ = SEEN_FOLLOWS;
+        at += put_floats(at, p->seen, p->keep, p, n);
     }
     return (size_t)(at - to);
 }
@@ -71,18 +87,47 @@ static bool get_flags(const unsigned char **at, const unsigned char *end, uint32
     return true;
 }
 
-/* Those of all that was committed, or none. */
-static bool get_entropies(const unsigned char *at, const unsigned char *end, uint32_t n,
-                          struct step_positions *p) {
-    free(p->entropy);
-    p->entropy = at == end ? NULL : mem_zeroed((size_t)n * p->stride + 1, sizeof *p->entropy);
-    for (uint32_t i = 0; p->entropy != NULL && i < n; i++) {
+/* Of all positions whose flag is 1. */
+static bool get_floats(const unsigned char **at, const unsigned char *end, const uint8_t *flags,
+                       const struct step_positions *p, uint32_t n, float *values) {
+    for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < p->lengths[i]; j++) {
             size_t place = (size_t)i * p->stride + j;
-            if (p->outcome[place] == OUTCOME_COMMIT && !get_entropy(&at, end, &p->entropy[place])) {
+            if (flags[place] == 1 && !get_float(at, end, &values[place])) {
                 return false;
             }
         }
+    }
+    return true;
+}
+
+static uint64_t count_flags(const uint8_t *flags, const struct step_positions *p, uint32_t n) {
+    uint64_t found = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < p->lengths[i]; j++) {
+            found += flags[(size_t)i * p->stride + j] == 1;
+        }
+    }
+    return found;
+}
+
+/* Entropies of all that was committed, or none; after them and a byte of their own, confidences of
+ * all that was kept, or none. */
+static bool get_values(const unsigned char *at, const unsigned char *end, uint32_t n,
+                       struct step_positions *p) {
+    const size_t n_values = (size_t)n * p->stride + 1;
+    const bool has_seen = (size_t)(end - at) % sizeof(float) == 1;
+    const size_t seen = has_seen ? 1 + sizeof(float) * count_flags(p->keep, p, n) : 0;
+    free(p->entropy);
+    free(p->seen);
+    p->entropy = (size_t)(end - at) > seen ? mem_zeroed(n_values, sizeof *p->entropy) : NULL;
+    p->seen = has_seen ? mem_zeroed(n_values, sizeof *p->seen) : NULL;
+    if (p->entropy != NULL && !get_floats(&at, end, p->outcome, p, n, p->entropy)) {
+        return false;
+    }
+    if (has_seen &&
+        (at == end || *at++ != SEEN_FOLLOWS || !get_floats(&at, end, p->keep, p, n, p->seen))) {
+        return false;
     }
     return at == end;
 }
@@ -104,7 +149,7 @@ bool position_bytes_get(const unsigned char *at, const unsigned char *end, uint3
     memset(p->keep, 0, n_flags);
     memset(p->outcome, OUTCOME_NONE, n_flags);
     at = begin;
-    return get_flags(&at, end, n, true, p) && get_entropies(at, end, n, p);
+    return get_flags(&at, end, n, true, p) && get_values(at, end, n, p);
 }
 
 /* Those that are written in addition to commits. */
@@ -155,7 +200,8 @@ struct step_positions positions_copied(const struct step_positions *from, uint32
         .outcome = mem_copied(from->outcome, n_flags),
         .entropy = from->entropy != NULL
                        ? mem_copied(from->entropy, n_flags * sizeof *from->entropy)
-                       : NULL};
+                       : NULL,
+        .seen = from->seen != NULL ? mem_copied(from->seen, n_flags * sizeof *from->seen) : NULL};
 }
 
 void positions_free(struct step_positions *p) {
@@ -163,4 +209,5 @@ void positions_free(struct step_positions *p) {
     free(p->keep);
     free(p->outcome);
     free(p->entropy);
+    free(p->seen);
 }

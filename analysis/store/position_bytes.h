@@ -1,8 +1,10 @@
 /* The positions of a step as bytes, for tapes and databases: of each member the length of its
  * window as a varint (varint.h), a bit for each position that it kept and one for each that it
  * committed; then, where the cache policy reads entropies, those of what was committed, four bytes
- * each (IEEE 754, the lowest byte first). What else became of positions stands apart: of each
- * member a bit for each position that it revised and one for each that it masked again. */
+ * each (IEEE 754, the lowest byte first); then, where the scheduler looks at masked positions, a
+ * byte of its own and the confidences of all that was kept. What else became of positions stands
+ * apart: of each member a bit for each position that it revised and one for each that it masked
+ * again. */
 #ifndef UNMASK_ANALYSIS_STORE_POSITION_BYTES_H
 #define UNMASK_ANALYSIS_STORE_POSITION_BYTES_H
 

@@ -53,7 +53,7 @@ void members_close(struct members *members) {
 
 bool members_is_listed(const struct system *system, const struct request *request) {
     bool in_block = request->causal == SEES_BLOCKS && request->span.phase != PHASE_PREFILL;
-    return rows_leave_out(&system->rows) && (in_block || request->causal == SEES_CANVAS);
+    return system_leaves_out(system) && (in_block || request->causal == SEES_CANVAS);
 }
 
 bool members_is_masked(const struct planned_step *planned, uint32_t member, uint32_t position) {

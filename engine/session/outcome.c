@@ -59,7 +59,7 @@ bool outcome_tracks_rows(const struct outcome *outcome) {
     const struct system *system = system_of(outcome);
     return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
            system->settings.logit_scope == LOGITS_MASKED || system->revises ||
-           rows_leave_out(&system->rows) || system->cache->reads_entropy != 0;
+           system_leaves_out(system) || system->cache->reads_entropy != 0;
 }
 
 /* In the step number `i` of those since the host looked last. */
@@ -346,6 +346,18 @@ static void take_entropy(const struct outcome *outcome, uint32_t member, uint32_
     }
 }
 
+/* Of each masked position, where the scheduler looks at them. */
+static void take_seen(const struct outcome *outcome, uint32_t member, uint32_t first) {
+    const struct request *request = members_request(outcome->members->planned, member);
+    const struct planned_block *block = members_block(outcome->members->planned, member);
+    uint32_t n = members_masked_rows(outcome->members, member, outcome->rows);
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t target = outcome->members->decided->parts[member].targets[outcome->rows[i]];
+        block->seen[(uint32_t)target - window_first(request)] =
+            open_interval(outcome->result.confidence[first + outcome->rows[i]]);
+    }
+}
+
 /* The step's commits are noted in its blocks. */
 static int show_member(struct outcome *outcome, uint32_t member, uint32_t first, struct err *err) {
     const struct members *members = outcome->members;
@@ -363,17 +375,19 @@ static int show_member(struct outcome *outcome, uint32_t member, uint32_t first,
     return outcome->watch.see(outcome->watch.state, request->id, p, err);
 }
 
-/* What the logit rows said goes to the cache policy that reads it, and to who watches. */
+/* What the logit rows said goes to the policies that read it, and to who watches. */
 static int tell(struct outcome *outcome, struct err *err) {
     const struct members *members = outcome->members;
     bool is_watched = outcome_is_watched(outcome);
     bool is_read = system_of(outcome)->cache->reads_entropy != 0;
-    if (members->planned->is_recorded || !(is_watched || is_read)) {
+    bool is_looked_at = system_of(outcome)->scheduler->says_rows != 0;
+    if (members->planned->is_recorded || !(is_watched || is_read || is_looked_at)) {
         return 0;
     }
     struct step_result said = outcome->result;
     if (!is_watched) {
-        said = (struct step_result){.entropy = outcome->result.entropy};
+        said = (struct step_result){.entropy = is_read ? outcome->result.entropy : NULL,
+                                    .confidence = is_looked_at ? outcome->result.confidence : NULL};
     }
     said.committed = NULL;
     said.n_committed = NULL;
@@ -381,6 +395,9 @@ static int tell(struct outcome *outcome, struct err *err) {
     for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
         if (is_read) {
             take_entropy(outcome, i, first);
+        }
+        if (is_looked_at) {
+            take_seen(outcome, i, first);
         }
         status = is_watched ? show_member(outcome, i, first, err) : 0;
         first += members->decided->n_rows[i];

@@ -72,8 +72,8 @@ static json_t *known_then(const struct composition *c, const json_t *object) {
 
 /* Whether what a device decided is not in the record: an older one wrote it. */
 static bool lacks_positions(const struct composition *c) {
-    return !c->recorded->is_simulated && rows_leave_out(&c->system->rows) &&
-           c->recorded->n_steps > 0 && !c->recorded->has_positions;
+    return !c->recorded->is_simulated && system_leaves_out(c->system) && c->recorded->n_steps > 0 &&
+           !c->recorded->has_positions;
 }
 
 static int compare_summary(const struct composition *c, const json_t *whole, struct err *err) {

@@ -645,6 +645,17 @@ static int open_requests(const struct run_request *request, struct composition *
     return status;
 }
 
+static int check_deadlines(const struct composition *c, struct err *err) {
+    const struct scheduler *scheduler = c->system->scheduler;
+    return (scheduler->needs & NEEDS_DEADLINES) == 0 || c->workload == NULL ||
+                   workload_may_have_deadlines(c->workload)
+               ? 0
+               : err_usage(err,
+                           "scheduler %s goes by deadlines, and no request of %s has one: set "
+                           "workload.deadline (`unmask list marks` has what draws them)",
+                           scheduler->policy.name, workload_name(c->workload));
+}
+
 static int open_once(const struct run_request *request, double *fits, struct composition **out,
                      struct err *err) {
     struct composition *c = mem_zeroed(1, sizeof *c);
@@ -668,6 +679,7 @@ static int open_once(const struct run_request *request, double *fits, struct com
     c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     status = status != 0 ? status : compose_check_decode(c, err);
     status = status != 0 ? status : open_requests(request, c, text, err);
+    status = status != 0 ? status : check_deadlines(c, err);
     status = status != 0 ? status : read_questions(c, err);
     mem_stream_close(text);
     status = status != 0 ? status : compose_open_engine(c, &request->backend, fits, err);

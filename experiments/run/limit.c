@@ -10,7 +10,7 @@
 static int check_passes(const struct system *system, struct err *err) {
     if (system->scheduler->changes_passes != 0) {
         return err_usage(err,
-                         "scheduler %s says widths or thresholds, so that no bound of all "
+                         "scheduler %s says widths, thresholds or rows, so that no bound of all "
                          "schedulers is known; there is one of another scheduler with that "
                          "block_tokens or decoder.threshold",
                          system->scheduler->policy.name);

@@ -63,6 +63,12 @@ static uint32_t attended(const struct row_sets *rows, const struct request *requ
                               : rows->attends;
 }
 
+/* Positions of the window after the last one that any pass has run: their rows are none. */
+static uint32_t unseen(const struct row_sets *rows, const struct request *request) {
+    return rows->run.end > window_first(request) ? window_length(request) - window_seen(request)
+                                                 : 0;
+}
+
 void rows_span(const struct row_sets *rows, const struct request *request, struct span *span) {
     uint32_t run = range_length(rows->run), n_settled = settled(rows, request);
     bool picks = rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen > 0;
@@ -72,7 +78,7 @@ void rows_span(const struct row_sets *rows, const struct request *request, struc
         .phase = phase_of(rows, request, queries),
         .queries = queries,
         .first_queries = rows->kind == ROW_FEATURES ? request->canvas_tokens : queries,
-        .context = rows_kept(rows) - written + (run - queries),
+        .context = rows_kept(rows) - written + (run - queries) - unseen(rows, request),
         .logit_rows = head >= window_length(request) ? head - n_settled : head,
         .value_rows = picks ? run : 0,
         .exact = rows->kind == ROW_EXACT,

@@ -59,7 +59,8 @@ void window_enter_last(struct request *request) {
 uint32_t window_extent(const struct request *request, uint32_t position) {
     uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
     uint32_t end = (position / block + 1) * block;
-    return end < window_end(request) ? end : window_end(request);
+    const uint32_t seen = window_first(request) + window_seen(request);
+    return end < seen ? end : seen;
 }
 
 uint64_t window_draw_key(const struct request *request, uint64_t seed) {

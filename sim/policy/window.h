@@ -70,6 +70,12 @@ static inline uint32_t window_reach(const struct request *request) {
     return request->window.reach;
 }
 
+/* Its positions up to the last one that a pass has run, or that the next one runs: no query sees
+ * further. All of them, unless a scheduler leaves some out (run_tokens). */
+static inline uint32_t window_seen(const struct request *request) {
+    return request->window.length - request->window.unseen;
+}
+
 /* ---- its block ---- */
 
 /* Positions of its first block, by whose end the window moves: all of them, as long as one block is
@@ -244,6 +250,11 @@ static inline void window_list(struct request *request, uint32_t uncached, uint3
 
 static inline void window_count_earlier(struct request *request, uint32_t earlier) {
     request->window.earlier = earlier;
+}
+
+/* How far its queries see once the step planned has run. */
+static inline void window_see(struct request *request, uint32_t seen) {
+    request->window.unseen = request->window.length - seen;
 }
 
 /* What an eviction leaves of them. */

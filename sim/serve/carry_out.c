@@ -2,13 +2,15 @@
 
 #include <string.h>
 
+#include "sim/policy/cache/blocks.h"
+
 /* A request takes no part in the batch, which is listed there. */
 static void drop_listed(struct batch *batch, uint32_t at) {
     size_t behind = --batch->n - at;
     memmove(batch->selected + at, batch->selected + at + 1, behind * sizeof *batch->selected);
     uint32_t *const lists[] = {batch->chunk_tokens, batch->width_tokens,
-                               batch->threshold_millionths, batch->puts_off};
-    for (int i = 0; i < (batch->says ? 4 : 1); i++) {
+                               batch->threshold_millionths, batch->puts_off, batch->run_tokens};
+    for (int i = 0; i < (batch->says ? 5 : 1); i++) {
         memmove(lists[i] + at, lists[i] + at + 1, behind * sizeof *lists[i]);
         lists[i][batch->n] = 0;
     }
@@ -68,10 +70,21 @@ static int take_words(struct lifecycle *life, struct replica *replica, const str
     const uint32_t slot = batch->selected[i];
     int status = lifecycle_say(life, replica, slot, batch->says ? batch->width_tokens[i] : 0,
                                batch->says ? batch->threshold_millionths[i] : 0, err);
-    return status == 0 && batch->says && batch->puts_off[i] != 0 &&
-                   life->requests[slot].refresh_waits > 0
-               ? lifecycle_put_off(life, replica, slot, err)
-               : status;
+    if (status != 0 || !batch->says) {
+        return status;
+    }
+    const struct request *request = &life->requests[slot];
+    struct tracked *tracked = &life->tracked[slot];
+    const uint32_t most = batch->run_tokens[i];
+    const bool leaves = most > 0 && most < window_masked(request) && blocks_decide(request) &&
+                        request->span.phase == PHASE_REUSE;
+    tracked->puts_off = batch->puts_off[i] != 0 && request->refresh_waits > 0;
+    tracked->run_tokens = leaves ? most : 0;
+    tracked->surest = batch->surest != 0;
+    status = tracked->puts_off || leaves ? lifecycle_plan_anew(life, replica, slot, err) : 0;
+    tracked->puts_off = false;
+    tracked->run_tokens = 0;
+    return status;
 }
 
 /* Those that are admitted find what those before them compute in this step. */

@@ -78,6 +78,10 @@ static void fill_blocks(const struct replay_step *step, const struct planned_ste
                 memcpy(block->entropy, positions->entropy + at,
                        positions->lengths[i] * sizeof *block->entropy);
             }
+            for (uint32_t j = 0;
+                 block->seen != NULL && positions->seen != NULL && j < positions->lengths[i]; j++) {
+                block->seen[j] = block->keep[j] ? positions->seen[at + j] : block->seen[j];
+            }
         }
     }
 }

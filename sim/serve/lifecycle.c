@@ -523,6 +523,7 @@ static void commit_chosen(const struct lifecycle *life, struct replica *replica,
     window_commit(request, chosen);
     replica->n_deciding++;
     replica->n_decided += chosen;
+    report_commits(life, replica, request, chosen);
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
@@ -731,15 +732,13 @@ int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot
     return status;
 }
 
-int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t slot,
-                      struct err *err) {
+int lifecycle_plan_anew(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                        struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     settle_tracked(tracked, request);
     sums_add(replica, request, -1);
-    tracked->puts_off = true;
     int status = plan_step(life, request, tracked, err);
-    tracked->puts_off = false;
     sums_add(replica, request, 1);
     return status;
 }

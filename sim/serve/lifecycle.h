@@ -27,8 +27,11 @@ struct tracked {
     struct shared shared; /* under prefix caching */
     uint64_t listed;      /* the last scheduling decision that listed the request */
     bool is_swapped;      /* waits, and what it held lies in the host's memory */
-    bool puts_off;        /* the refresh that is planned waits, by the scheduler's word */
-    int64_t cancel_ns;    /* from when on it is taken out; 0: not */
+    /* By the scheduler's word, of the step that is being planned: the refresh waits; how many
+     * masked positions run, 0: all. */
+    bool puts_off, surest;
+    uint32_t run_tokens;
+    int64_t cancel_ns; /* from when on it is taken out; 0: not */
 };
 
 struct replica {
@@ -41,8 +44,10 @@ struct replica {
     int64_t host_used_bytes;             /* by requests that were swapped out */
     struct swap swap, flight_swap; /* since the last submission, and ahead of the one in flight */
     int64_t sym[SYM_COUNT];        /* of a step of every running request */
-    uint32_t n_by_phase[PHASE_COUNT]; /* of the same */
-    uint64_t outstanding_tokens;      /* output positions not yet committed */
+    uint32_t n_by_phase[PHASE_COUNT];               /* of the same */
+    uint64_t outstanding_tokens;                    /* output positions not yet committed */
+    uint64_t n_by_threshold, thresholds_millionths; /* of the steps since the last report (struct
+                                                       step_record) */
     uint64_t n_deciding, n_decided; /* passes whose number was drawn or told; what they committed */
     uint32_t *batch;                /* slots in flight; `running` itself when all take part */
     uint32_t n_batch;
@@ -69,7 +74,8 @@ struct replica {
     const struct span **spans;                            /* when the executor wants them */
     const struct span **asked_spans;                      /* of what a scheduler asks about */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
-    uint32_t *width_tokens, *threshold_millionths, *puts_off, *rejected, *reasons, *swaps;
+    uint32_t *width_tokens, *threshold_millionths, *puts_off, *run_tokens, *rejected, *reasons,
+        *swaps;
     uint32_t n_swaps; /* the first entries of `swaps` that may not be 0 */
     uint32_t n_idle;  /* of the batch in flight */
     /* The last batch that ended, for systems that decide ahead: when its last step started and
@@ -174,9 +180,10 @@ void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t s
 int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot,
                   uint32_t width_tokens, uint32_t threshold_millionths, struct err *err);
 
-/* Its next step, a refresh, waits. */
-int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t slot,
-                      struct err *err);
+/* Its next step is planned once more, as the scheduler says what it runs: tracked->puts_off and
+ * run_tokens, which the caller sets for this call. */
+int lifecycle_plan_anew(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                        struct err *err);
 
 /* A running request gives its memory back and waits at the head of the queue; what it committed
  * stays and, where it is swapped out, all else, in the host's memory. */

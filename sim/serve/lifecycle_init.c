@@ -23,6 +23,7 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     replica->width_tokens = mem_reserved(n, sizeof *replica->width_tokens);
     replica->threshold_millionths = mem_reserved(n, sizeof *replica->threshold_millionths);
     replica->puts_off = mem_reserved(n, sizeof *replica->puts_off);
+    replica->run_tokens = mem_reserved(n, sizeof *replica->run_tokens);
     replica->rejected = mem_reserved(n, sizeof *replica->rejected);
     replica->reasons = mem_reserved(n, sizeof *replica->reasons);
     replica->swaps = mem_reserved(n, sizeof *replica->swaps);
@@ -46,7 +47,10 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
                                     .outcome = mem_reserved((size_t)n * stride, 1),
                                     .entropy = asked->system->cache->reads_entropy
                                                    ? mem_reserved((size_t)n * stride, sizeof(float))
-                                                   : NULL};
+                                                   : NULL,
+                                    .seen = asked->system->scheduler->says_rows
+                                                ? mem_reserved((size_t)n * stride, sizeof(float))
+                                                : NULL};
     }
     replica->sym[SYM_ONE] = 1;
     replica->wake_ns = replica->stop_ns = INT64_MAX;
@@ -136,6 +140,7 @@ void lifecycle_fini(struct lifecycle *life) {
         mem_released(replica->width_tokens);
         mem_released(replica->threshold_millionths);
         mem_released(replica->puts_off);
+        mem_released(replica->run_tokens);
         mem_released(replica->rejected);
         mem_released(replica->reasons);
         mem_released(replica->swaps);
@@ -152,6 +157,7 @@ void lifecycle_fini(struct lifecycle *life) {
         mem_released(replica->positions.keep);
         mem_released(replica->positions.outcome);
         mem_released(replica->positions.entropy);
+        mem_released(replica->positions.seen);
     }
     free(life->replicas);
     sharing_fini(life);

@@ -140,7 +140,7 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
         batch->n_admitted--;
         batch->chunk_tokens[batch->n] = 0;
         batch->width_tokens[batch->n] = batch->threshold_millionths[batch->n] = 0;
-        batch->puts_off[batch->n] = 0;
+        batch->puts_off[batch->n] = batch->run_tokens[batch->n] = 0;
     }
 }
 
@@ -379,6 +379,7 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                             .width_tokens = replica->width_tokens,
                             .threshold_millionths = replica->threshold_millionths,
                             .puts_off = replica->puts_off,
+                            .run_tokens = replica->run_tokens,
                             .rejected = replica->rejected,
                             .reasons = replica->reasons,
                             .preempted = replica->preempted,
@@ -406,6 +407,7 @@ static void clear_words(const struct replica *replica, const struct batch *batch
         memset(replica->width_tokens, 0, n * sizeof *replica->width_tokens);
         memset(replica->threshold_millionths, 0, n * sizeof *replica->threshold_millionths);
         memset(replica->puts_off, 0, n * sizeof *replica->puts_off);
+        memset(replica->run_tokens, 0, n * sizeof *replica->run_tokens);
     }
 }
 

@@ -287,12 +287,21 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
     window_list(request, window_uncached(request), window_decided(request));
     if (life->has_positions) {
         positions_plan(&life->positions, slot, request, life->asked->executor.decides_positions);
+        if (tracked->run_tokens > 0 && request->rows.skips != 0) {
+            positions_leave(&life->positions, slot, request, tracked->run_tokens, tracked->surest);
+        }
     } else if (tracked->recall.is_open) {
         if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
             return err_usage(err,
                              "cache %s plans by what it learns of each request, which a trace of "
                              "decisions does not tell",
                              system->cache->policy.name);
+        }
+        if (system->scheduler->says_rows != 0) {
+            return err_usage(err,
+                             "scheduler %s says which positions run by how sure the model was of "
+                             "each, which a trace of decisions does not tell",
+                             system->scheduler->policy.name);
         }
         int status = recall_plan(&tracked->recall, life->asked->decode, request, err);
         if (status != 0) {

@@ -8,7 +8,7 @@
 #include "sim/policy/decoder/take_back.h"
 
 bool positions_wanted(const struct system *s) {
-    return s->decoder->count == NULL || rows_leave_out(&s->rows) || s->cache->memory_bytes > 0;
+    return s->decoder->count == NULL || system_leaves_out(s) || s->cache->memory_bytes > 0;
 }
 
 void positions_init(struct positions *p, const struct system *system, uint64_t seed,
@@ -31,6 +31,8 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->confidence = system->decoder->take_back != NULL || system->revises
                         ? mem_reserved(n_slots * window, sizeof *p->confidence)
                         : NULL;
+    p->seen =
+        system->scheduler->says_rows != 0 ? mem_reserved(n_slots * window, sizeof *p->seen) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
@@ -55,6 +57,7 @@ void positions_fini(struct positions *p) {
     free(p->delta);
     mem_released(p->entropy);
     mem_released(p->confidence);
+    mem_released(p->seen);
     choice_fini(&p->choice);
 }
 
@@ -87,13 +90,21 @@ static float *confidence_of(const struct positions *p, uint32_t slot) {
     return p->confidence != NULL ? p->confidence + place_of(p, slot) : NULL;
 }
 
+static float *seen_of(const struct positions *p, uint32_t slot) {
+    return p->seen != NULL ? p->seen + place_of(p, slot) : NULL;
+}
+
 static uint16_t *earlier_of(const struct positions *p, uint32_t slot) {
     return p->earlier + place_of(p, slot) + slot;
 }
 
-static void lose_credit(const struct positions *p, uint32_t slot) {
+/* What is known of positions by the passes that ran them. */
+static void lose_passes(const struct positions *p, uint32_t slot) {
     if (p->earned != NULL) {
         memset(earned_of(p, slot), 0, 2 * place_of(p, 1) * sizeof *p->earned);
+    }
+    if (p->seen != NULL) {
+        memset(seen_of(p, slot), 0, place_of(p, 1) * sizeof *p->seen);
     }
 }
 
@@ -114,7 +125,7 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
         p->blocks[slot].later = later;
     }
     memset(earlier_of(p, slot), 0, ((size_t)window_length(request) + 1) * sizeof *p->earlier);
-    lose_credit(p, slot);
+    lose_passes(p, slot);
     if (p->system->cache->learn != NULL) {
         const struct learned nothing = {0};
         p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &nothing);
@@ -123,7 +134,7 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
 
 void positions_forget(struct positions *p, uint32_t slot) {
     block_forget(&p->blocks[slot]);
-    lose_credit(p, slot);
+    lose_passes(p, slot);
 }
 
 static struct decode_view view_of(const struct positions *p, uint32_t slot,
@@ -163,6 +174,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
     struct block_state *block = &p->blocks[slot];
     uint8_t *run = row(p, p->run, slot);
     window_list(request, block_pending(block, run), block_known_in_front(block));
+    window_see(request, block->length);
     window_count_earlier(request, earlier_of(p, slot)[block->length - block->n_masked]);
     memcpy(row(p, p->keep, slot), run, block->length);
     memset(row(p, p->outcome, slot), OUTCOME_NONE, block->length);
@@ -172,6 +184,61 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
         positions_evict(p, slot, request, p->delta);
     }
     keep_window(p, slot, request);
+}
+
+/* How soon a masked position comes to run: one whose left neighbour is known before all others,
+ * since what its last pass said is out of date; then by that. */
+static float urgency(const struct block_state *block, const float *seen, uint32_t i) {
+    return i == 0 || !block->masked[i - 1] ? 2 : seen[i];
+}
+
+/* The position to run next of those masked that do not run: -1, there is none. */
+static int32_t next_to_run(const struct block_state *block, const float *seen, const uint8_t *run,
+                           bool surest) {
+    int32_t best = -1;
+    for (uint32_t i = 0; i < block->length; i++) {
+        if (block->masked[i] && !run[i] &&
+            (best < 0 ||
+             (surest && urgency(block, seen, i) > urgency(block, seen, (uint32_t)best)))) {
+            best = (int32_t)i;
+        }
+    }
+    return best;
+}
+
+void positions_leave(struct positions *p, uint32_t slot, struct request *request, uint32_t most,
+                     bool surest) {
+    const struct block_state *block = &p->blocks[slot];
+    uint8_t *run = row(p, p->run, slot);
+    uint32_t n = 0, n_masked = 0, seen = block->frontier < 0 ? 0 : (uint32_t)block->frontier + 1;
+    for (uint32_t i = 0; i < block->length; i++) {
+        n += run[i] && !block->masked[i];
+        run[i] = run[i] && !block->masked[i];
+    }
+    for (; n_masked < most && n_masked < block->n_masked; n_masked++) {
+        run[next_to_run(block, seen_of(p, slot), run, surest)] = 1;
+    }
+    for (uint32_t i = seen; i < block->length; i++) {
+        seen = run[i] ? i + 1 : seen;
+    }
+    memcpy(row(p, p->keep, slot), run, block->length);
+    window_list(request, n + n_masked, window_known(request));
+    window_see(request, seen);
+    keep_window(p, slot, request);
+}
+
+uint32_t positions_look(const struct positions *p, uint32_t slot, struct masked_seen *out,
+                        uint32_t capacity) {
+    const struct block_state *block = &p->blocks[slot];
+    const float *seen = seen_of(p, slot);
+    uint32_t n = 0;
+    for (uint32_t i = 0; seen != NULL && i < block->length; i++) {
+        if (block->masked[i] && n < capacity) {
+            out[n] = (struct masked_seen){i, seen[i]};
+        }
+        n += block->masked[i];
+    }
+    return n;
 }
 
 void positions_run(struct positions *p, uint32_t slot, struct request *request) {
@@ -194,7 +261,8 @@ struct planned_block positions_block(const struct positions *p, uint32_t slot) {
                                   .keep = row(p, p->keep, slot),
                                   .outcome = row(p, p->outcome, slot),
                                   .entropy = entropy_of(p, slot),
-                                  .confidence = confidence_of(p, slot)};
+                                  .confidence = confidence_of(p, slot),
+                                  .seen = seen_of(p, slot)};
 }
 
 static void count_kept(const uint8_t *keep, uint32_t length, uint32_t *n_kept, uint32_t *reach) {
@@ -329,6 +397,9 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     };
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
+    for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
+        seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
+    }
     uint8_t *picked = p->choice.picked;
     struct decode_rule rule = decoder_rule(decoder, state, &before);
     if (seen.n == 0) {

@@ -28,6 +28,8 @@ struct positions {
     struct decode_credit credit;
     float *confidence; /* by slot, that positions were committed with; NULL unless the decoder takes
                           some back */
+    float *seen;       /* the same of masked ones, in their last pass; NULL unless the scheduler
+                          says_rows */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */
     struct choice choice;
@@ -59,6 +61,15 @@ void positions_forget(struct positions *positions, uint32_t slot);
  * eviction leaves, so that nothing is drawn and all stay. Commits nothing. */
 void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
                     bool known);
+
+/* Of the masked positions that the step to be planned would run, `most` do, the left-most ones or
+ * those that their last passes were surest of. After positions_plan. */
+void positions_leave(struct positions *positions, uint32_t slot, struct request *request,
+                     uint32_t most, bool surest);
+
+/* As struct schedule_view's look. */
+uint32_t positions_look(const struct positions *positions, uint32_t slot, struct masked_seen *out,
+                        uint32_t capacity);
 
 /* The step planned runs a part of the block, request->span's, or all of it, whatever is listed. */
 void positions_run(struct positions *positions, uint32_t slot, struct request *request);

@@ -56,6 +56,7 @@ struct step_positions {
     uint8_t *keep, *outcome; /* [n, stride] */
     float
         *entropy; /* [n, stride], nats, of what was committed; NULL: the cache policy reads none */
+    float *seen;  /* [n, stride], confidences of what was kept; NULL: the scheduler looks at none */
 };
 
 /* What was copied between a replica's memory and its host's since its last step: requests swapped
@@ -77,10 +78,13 @@ static inline bool swap_is_any(const struct swap *swap) {
 struct step_record {
     uint64_t index; /* of the submission, over all replicas */
     uint32_t replica, repeat;
-    int64_t start_ns, end_ns;         /* of the first step's start and the last one's end */
-    struct swap swap;                 /* ahead of it */
-    int64_t gpu_ns, host_ns;          /* of one step, as the executor splits it; 0 when unknown */
-    double joules;                    /* that all its steps drew; 0 when unknown */
+    int64_t start_ns, end_ns; /* of the first step's start and the last one's end */
+    struct swap swap;         /* ahead of it */
+    int64_t gpu_ns, host_ns;  /* of one step, as the executor splits it; 0 when unknown */
+    double joules;            /* that all its steps drew; 0 when unknown */
+    /* Where the scheduler changes thresholds: positions committed from one, and the sum of these.
+     */
+    uint64_t n_by_threshold, thresholds_millionths;
     const int64_t *sym;               /* SYM_COUNT sums of one step */
     uint32_t n_by_phase[PHASE_COUNT]; /* spans by phase */
     uint32_t n;                  /* members; spans computed and discarded count in the sums alone */

@@ -136,6 +136,16 @@ void report_members(const struct lifecycle *life, struct replica *replica) {
     }
 }
 
+void report_commits(const struct lifecycle *life, struct replica *replica,
+                    const struct request *request, uint32_t n) {
+    if (life->system->scheduler->changes_passes != 0 && life->threshold_millionths > 0) {
+        const uint32_t said = window_threshold(request);
+        replica->n_by_threshold += n;
+        replica->thresholds_millionths +=
+            (uint64_t)n * (said > 0 ? said : life->threshold_millionths);
+    }
+}
+
 void report_positions(const struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member) {
     const struct step_positions *positions = &replica->positions;
@@ -147,6 +157,9 @@ void report_positions(const struct lifecycle *life, struct replica *replica, uin
     memcpy(positions->outcome + at, block.outcome, length);
     if (positions->entropy != NULL) {
         memcpy(positions->entropy + at, block.entropy, length * sizeof *block.entropy);
+    }
+    if (positions->seen != NULL) {
+        memcpy(positions->seen + at, block.seen, length * sizeof *block.seen);
     }
 }
 
@@ -168,6 +181,8 @@ int report_step(const struct lifecycle *life, struct replica *replica,
         .gpu_ns = done->gpu_ns,
         .host_ns = done->host_ns,
         .joules = done->joules,
+        .n_by_threshold = replica->n_by_threshold,
+        .thresholds_millionths = replica->thresholds_millionths,
         .swap = replica->flight_swap,
         .sym = replica->shape.sym,
         .n = moment->n,
@@ -185,6 +200,7 @@ int report_step(const struct lifecycle *life, struct replica *replica,
     };
     record.swap.stall_ns = done->stall_ns;
     replica->flight_swap = (struct swap){0};
+    replica->n_by_threshold = replica->thresholds_millionths = 0;
     memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
     for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
         const struct sink *sink = &life->asked->sinks[i];

@@ -27,6 +27,10 @@ int report_request(struct lifecycle *life, const struct request_record *record, 
 /* Notes for the next record what its members' next step is. */
 void report_members(const struct lifecycle *life, struct replica *replica);
 
+/* n positions of the request are committed, from the threshold that holds for it. */
+void report_commits(const struct lifecycle *life, struct replica *replica,
+                    const struct request *request, uint32_t n);
+
 /* And which positions of its block a member's step kept and committed. */
 void report_positions(const struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member);

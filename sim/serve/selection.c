@@ -125,6 +125,7 @@ static int check_counts(const struct lifecycle *life, const struct batch *batch,
                   {"requests rejected", batch->n_rejected, batch->capacity},
                   {"the flag all_running", batch->all_running, 1},
                   {"the flag says", batch->says, 1},
+                  {"the flag surest", batch->surest, 1},
                   {"hold, which is no batch_hold", batch->hold, HOLD_CLOSED}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (counts[i].found > counts[i].most) {
@@ -189,6 +190,11 @@ static int check_lists(const struct lifecycle *life, uint32_t index, const struc
                                  batch->threshold_millionths[i], err);
             status = status == 0 && batch->puts_off != NULL
                          ? check_put_off(life, &life->requests[slot], batch->puts_off[i], err)
+                         : status;
+            status = status == 0 && batch->run_tokens != NULL && batch->run_tokens[i] > 0 &&
+                             !life->system->scheduler->says_rows
+                         ? refuse_word(life, err,
+                                       "says run_tokens, though it does not say that it says_rows")
                          : status;
         }
     }
@@ -277,6 +283,19 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
                                                               n_running, view->max_requests, err);
 }
 
+/* A step that runs no more than `most` masked positions, 0: all; what it leaves out has rows. */
+static void leave_out(const struct request *request, uint32_t most, struct span *span) {
+    const uint32_t masked = window_masked(request);
+    if (most == 0 || most >= masked || span->phase != PHASE_REUSE) {
+        return;
+    }
+    const uint32_t left = masked - most;
+    span->queries -= left;
+    span->first_queries -= left;
+    span->context += left;
+    span->logit_rows -= span->logit_rows < left ? span->logit_rows : left;
+}
+
 /* Shape of a batch that has not been submitted. */
 static void hypothetical_shape(const struct lifecycle *life, const struct replica *replica,
                                const struct batch *batch, struct step_shape *shape) {
@@ -297,6 +316,9 @@ static void hypothetical_shape(const struct lifecycle *life, const struct replic
         }
         if (batch->says && batch->puts_off != NULL && batch->puts_off[i] != 0) {
             (void)plan_put_off(life, batch->selected[i], &taken);
+        }
+        if (batch->says && batch->run_tokens != NULL) {
+            leave_out(&life->requests[batch->selected[i]], batch->run_tokens[i], &taken);
         }
         shape_add(shape->sym, &taken, 1);
         replica->asked_spans[shape->n_spans++] = span;
@@ -409,6 +431,12 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
     return executor->estimate_ns(
         executor->state, (uint32_t)(replica - life->replicas), &shape,
         budget_workspace_bytes(&life->system->budget, replica->kv_used_bytes), &joules);
+}
+
+uint32_t selection_look(const void *opaque, uint32_t slot, struct masked_seen *out,
+                        uint32_t capacity) {
+    const struct lifecycle *life = ((const struct estimator *)opaque)->life;
+    return life->has_positions ? positions_look(&life->positions, slot, out, capacity) : 0;
 }
 
 /* A slot that could take part in the next step, or UINT32_MAX. A running request always can, where

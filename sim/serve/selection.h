@@ -22,6 +22,10 @@ void selection_foresee(const void *opaque, uint32_t slot, struct pass_ahead *pas
 int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const *spans,
                                     uint32_t n);
 
+/* The masked positions of a request's window (scheduler.h). */
+uint32_t selection_look(const void *opaque, uint32_t slot, struct masked_seen *out,
+                        uint32_t capacity);
+
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
  * is room for. ERR_WORLD naming the first thing that is not so. */
 int selection_check(struct lifecycle *life, const struct replica *replica, uint32_t index,

@@ -25,6 +25,7 @@ struct planned_block {
     float *entropy;    /* of what it commits, in nats; NULL: the cache policy does not read it */
     float *confidence; /* that decided positions were committed with; NULL: the decoder takes
                           nothing back */
+    float *seen; /* of each masked position in its last pass; NULL: the scheduler looks at none */
 };
 
 struct planned_step {

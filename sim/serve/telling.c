@@ -26,6 +26,7 @@ struct schedule_view telling_view(const struct lifecycle *life, const struct rep
         .estimate_joules = selection_estimate_joules,
         .foresee = selection_foresee,
         .estimate_spans_ns = selection_estimate_spans_ns,
+        .look = selection_look,
         .estimator = estimator,
         .own = life->own,
         .n_slots = life->n_slots,

@@ -138,4 +138,10 @@ bool system_reads_logits(const struct system *system);
  * blind to the model, nor where it commits by number and no cache asks which positions. */
 bool system_draws(const struct system *system);
 
+/* Whether steps may leave positions of a window out: by the cache policy's word, or the
+ * scheduler's. */
+static inline bool system_leaves_out(const struct system *system) {
+    return rows_leave_out(&system->rows) || system->scheduler->says_rows != 0;
+}
+
 #endif

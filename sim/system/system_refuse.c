@@ -1,6 +1,7 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
 #include <string.h>
 
+#include "sim/base/num.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
 
@@ -131,6 +132,96 @@ static int check_rows(const struct system *s, struct err *err) {
                          cache);
     }
     return 0;
+}
+
+/* Parameters of schedulers of which the first is not to be above the second, or not even that. */
+static const struct {
+    const char *lower, *upper;
+    bool is_below;
+} ordered[] = {{"low", "high", false}, {"least", "most", false}, {"to", "from", true}};
+
+static double scheduler_number(const struct system *s, const struct param *param) {
+    char text[64];
+    double number = 0;
+    (void)num_f64(param_text(param, s->scheduler_state, text, sizeof text), &number);
+    return number;
+}
+
+static int check_bounds(const struct system *s, struct err *err) {
+    const struct policy *policy = &s->scheduler->policy;
+    for (size_t i = 0; i < sizeof ordered / sizeof ordered[0]; i++) {
+        const struct param *lower = param_find(policy->params, policy->n_params, ordered[i].lower);
+        const struct param *upper = param_find(policy->params, policy->n_params, ordered[i].upper);
+        if (lower == NULL || upper == NULL || lower->type != upper->type ||
+            (lower->type != PARAM_F64 && lower->type != PARAM_U32)) {
+            continue;
+        }
+        const double a = scheduler_number(s, lower), b = scheduler_number(s, upper);
+        if (a > b || (ordered[i].is_below && a >= b)) {
+            return err_usage(
+                err, "scheduler %s wants scheduler.%s %s scheduler.%s, and has %g and %g",
+                policy->name, lower->name, ordered[i].is_below ? "below" : "at most as high as",
+                upper->name, a, b);
+        }
+    }
+    return 0;
+}
+
+static int check_needs(const struct system *s, struct err *err) {
+    const struct decode_rule rule = decoder_rule_always(s->decoder, s->decoder_state);
+    const bool has_threshold = rule.kind == DECODE_THRESHOLD || rule.kind == DECODE_HIERARCHICAL;
+    const uint32_t needs = s->scheduler->needs;
+    if ((needs & NEEDS_THRESHOLD) != 0 && !has_threshold) {
+        return err_usage(err,
+                         "scheduler %s sets the decoder's threshold, and decoder %s has none that "
+                         "can be set: set decoder = threshold",
+                         s->scheduler->policy.name, s->decoder->policy.name);
+    }
+    if ((needs & NEEDS_CANVAS) != 0 && s->model->mask != MASK_BIDIRECTIONAL) {
+        return err_usage(err,
+                         "scheduler %s sets how wide windows are, and %s is %s: set scheduler = "
+                         "width-by-rate, or name a bidirectional model",
+                         s->scheduler->policy.name, s->model->title,
+                         attention_mask_names[s->model->mask]);
+    }
+    return 0;
+}
+
+/* A scheduler that says which masked positions run is for windows of which any may wait, and whose
+ * decoder looks at masked positions alone. */
+static int check_said_rows(const struct system *s, struct err *err) {
+    const char *scheduler = s->scheduler->policy.name, *cache = s->cache->policy.name;
+    if (s->scheduler->says_rows == 0) {
+        return 0;
+    }
+    if (s->model->mask != MASK_BLOCK_CAUSAL) {
+        return err_usage(err,
+                         "scheduler %s says which positions of a block run, and %s is %s: name "
+                         "another scheduler, or a block-causal model",
+                         scheduler, s->model->title, attention_mask_names[s->model->mask]);
+    }
+    if (s->rows.chooser != CHOSEN_BY_NOBODY || s->rows.settles == BLOCK_PARTS) {
+        return err_usage(err,
+                         "scheduler %s says which positions of a block run, and cache %s chooses "
+                         "them itself: set cache = exact, delayed or neighbour",
+                         scheduler, cache);
+    }
+    if (decoder_rule_always(s->decoder, s->decoder_state).kind == DECODE_JOINT) {
+        return err_usage(err,
+                         "scheduler %s leaves positions of a block out, and decoder %s revises "
+                         "tokens of its whole block: set decoder = threshold, or name another "
+                         "scheduler",
+                         scheduler, s->decoder->policy.name);
+    }
+    const char *without = s->settings.unroll_maximum > 1             ? "unroll.maximum = 1"
+                          : s->settings.iteration != ITERATION_PLAIN ? "iteration = plain"
+                                                                     : NULL;
+    return without == NULL
+               ? 0
+               : err_usage(err,
+                           "scheduler %s says before each step which positions run, by what the "
+                           "one before it said: set %s",
+                           scheduler, without);
 }
 
 static int check_credit(const struct system *s, struct err *err) {
@@ -285,9 +376,9 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings,  check_mask,         check_prefixes, check_swap,
-        check_rows,      check_credit,       check_revising, check_drawing,
-        check_smoothing, check_sample_scope, check_storage};
+        check_settings, check_mask,      check_prefixes,     check_swap,   check_rows,
+        check_bounds,   check_needs,     check_said_rows,    check_credit, check_revising,
+        check_drawing,  check_smoothing, check_sample_scope, check_storage};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -175,7 +175,7 @@ TEST_EACH(there_is_no_bound_of_a_scheduler_that_says_widths_or_thresholds, 2) {
     struct output output = CLI("run", "--system", "fast-dllm", "--scheduler", schedulers[_i],
                                "--requests", "3", "--bound");
     ck_assert_int_eq(output.status, 2);
-    ck_assert_ptr_nonnull(strstr(output.err, "says widths or thresholds"));
+    ck_assert_ptr_nonnull(strstr(output.err, "says widths, thresholds or rows"));
     output_free(&output);
     free(PRINTS("run", "--system", "fast-dllm", "--scheduler", "refresh-spread", "--requests", "3",
                 "--bound"));

@@ -197,11 +197,15 @@ static enum source_reply next_of_thousand(void *state, struct arrival *out, stru
 }
 
 /* A thousand requests at once, each of a tenant of its own, until a hundred of them are done. */
-static void measure_decisions(const char *name) {
+static void measure_decisions(const struct scheduler *scheduler) {
+    const char *name = scheduler->policy.name;
+    const bool in_blocks = scheduler->says_rows != 0 || (scheduler->needs & NEEDS_THRESHOLD) != 0;
     struct err err = {0};
     struct setting setting = {.key = "scheduler", .place = "bench"};
-    struct system_request request = {
-        .system = "dllm-serve", .gpu = "l40s", .overrides = &setting, .n_overrides = 1};
+    struct system_request request = {.system = in_blocks ? "dc+" : "dllm-serve",
+                                     .gpu = "l40s",
+                                     .overrides = &setting,
+                                     .n_overrides = 1};
     struct system *system = NULL;
     uint32_t id = 0;
     snprintf(setting.value, sizeof setting.value, "%s", name);
@@ -241,7 +245,7 @@ int main(void) {
     measure_draws();
     printf("a thousand requests in the system\n");
     for (size_t i = 0; i < scheduler_table_size; i++) {
-        measure_decisions(scheduler_table[i]->policy.name);
+        measure_decisions(scheduler_table[i]);
     }
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);

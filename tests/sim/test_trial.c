@@ -525,7 +525,7 @@ static void ask_router(void) {
 static void ask_scheduler(void) {
     union any_policy policy = {.scheduler = {.schedule = said_schedule}};
     const struct schedule_view view = {.now_ns = 50};
-    uint32_t lists[10][8] = {{0}}, state = 0;
+    uint32_t lists[11][8] = {{0}}, state = 0;
     wrap(&policy, POLICY_SCHEDULER, sizeof policy.scheduler);
     for (uint32_t i = 1; i <= 3 && twice.err.kind == ERR_NONE; i++) {
         struct batch batch = {.capacity = 8,
@@ -538,7 +538,8 @@ static void ask_scheduler(void) {
                               .puts_off = lists[6],
                               .rejected = lists[7],
                               .reasons = lists[8],
-                              .swaps = lists[9]};
+                              .swaps = lists[9],
+                              .run_tokens = lists[10]};
         policy.scheduler.schedule(&state, &view, &batch);
         ck_assert_uint_eq(state, i); /* asked twice, it goes on once */
     }
@@ -701,7 +702,9 @@ TEST(every_built_in_policy_keeps_its_promises) {
             /* Growing schedulers are brought to chunks and to preemption. */
             if (kind == POLICY_SCHEDULER && copy.scheduler.grows == 1) {
                 ck_assert_uint_ge(twice_of->n_chunks, 300);
-                ck_assert_uint_ge(twice_of->n_preempted, 30);
+                /* Of fewer systems that go with it. */
+                ck_assert_uint_ge(twice_of->n_preempted,
+                                  (copy.scheduler.needs | copy.scheduler.says_rows) != 0 ? 10 : 30);
                 ck_assert(strcmp(policy->name, "chunked") != 0 || twice_of->n_swapped >= 10);
             }
         }

@@ -53,7 +53,8 @@ static struct {
     struct batch asked, answer;
     uint32_t selected[2 * CAPACITY], chunks[2 * CAPACITY], preempted[2 * CAPACITY],
         idle[2 * CAPACITY], widths[2 * CAPACITY], thresholds[2 * CAPACITY], puts_off[2 * CAPACITY],
-        rejected[2 * CAPACITY], reasons[2 * CAPACITY], swaps[2 * CAPACITY];
+        rejected[2 * CAPACITY], reasons[2 * CAPACITY], swaps[2 * CAPACITY],
+        run_tokens[2 * CAPACITY];
     uint32_t slot, capacity, n_spans;
     struct pass_ahead *passes;
     struct span spans[2 * CAPACITY];
@@ -98,6 +99,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
         script.chunks_left += batch->chunk_tokens[i] + batch->width_tokens[i];
         script.chunks_left += batch->threshold_millionths[i];
         script.chunks_left += batch->puts_off[i] + batch->reasons[i] + batch->swaps[i];
+        script.chunks_left += batch->run_tokens[i];
     }
     for (uint32_t i = 0; i < script.n_spans; i++) {
         spans[i] = &script.spans[i];
@@ -118,6 +120,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     answer.rejected = batch->rejected;
     answer.reasons = batch->reasons;
     answer.swaps = batch->swaps;
+    answer.run_tokens = batch->run_tokens;
     answer.capacity = batch->capacity;
     memcpy(batch->selected, script.selected, CAPACITY * sizeof(uint32_t));
     memcpy(batch->preempted, script.preempted, CAPACITY * sizeof(uint32_t));
@@ -128,6 +131,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     memcpy(batch->threshold_millionths, script.thresholds,
            (answer.says ? n : 0) * sizeof(uint32_t));
     memcpy(batch->puts_off, script.puts_off, (answer.says ? n : 0) * sizeof(uint32_t));
+    memcpy(batch->run_tokens, script.run_tokens, (answer.says ? n : 0) * sizeof(uint32_t));
     memcpy(batch->rejected, script.rejected, CAPACITY * sizeof(uint32_t));
     uint32_t n_rejected = answer.n_rejected < CAPACITY ? answer.n_rejected : CAPACITY;
     memcpy(batch->reasons, script.reasons, n_rejected * sizeof(uint32_t));
@@ -169,6 +173,7 @@ static void draw_script(struct request *requests) {
         script.rejected[i] = draw(1, 99);
         script.reasons[i] = draw(1, 99);
         script.swaps[i] = draw(1, 99);
+        script.run_tokens[i] = draw(1, 99);
         script.spans[i].phase =
             draw(0, 9) > 0 ? draw(0, PHASE_COUNT - 1) : PHASE_COUNT - draw(0, 1);
     }
@@ -227,7 +232,7 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
     const uint32_t running[2] = {0, 1}, waiting[1] = {2};
     rng = rng_stream(1, "ward");
     for (int i = 0; i < 3000; i++) {
-        uint32_t lists[10][CAPACITY] = {{0}};
+        uint32_t lists[11][CAPACITY] = {{0}};
         struct batch batch = {.capacity = CAPACITY,
                               .selected = lists[0],
                               .chunk_tokens = lists[1],
@@ -238,7 +243,8 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
                               .puts_off = lists[6],
                               .rejected = lists[7],
                               .reasons = lists[8],
-                              .swaps = lists[9]};
+                              .swaps = lists[9],
+                              .run_tokens = lists[10]};
         draw_script(requests);
         const struct schedule_view view = {.now_ns = 5,
                                            .requests = requests,
@@ -264,6 +270,7 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
         check_list(lists[7], script.rejected, script.answer.n_rejected);
         check_list(lists[8], script.reasons, script.answer.n_rejected);
         check_list(lists[9], script.swaps, script.answer.n_preempted);
+        check_list(lists[10], script.run_tokens, script.answer.says ? script.answer.n : 0);
         script.answer.capacity = CAPACITY;
         script.answer.selected = lists[0];
         script.answer.chunk_tokens = lists[1];
@@ -275,6 +282,7 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
         script.answer.rejected = lists[7];
         script.answer.reasons = lists[8];
         script.answer.swaps = lists[9];
+        script.answer.run_tokens = lists[10];
         ck_assert_mem_eq(&batch, &script.answer, sizeof batch);
     }
     free(state);
@@ -287,11 +295,11 @@ static void fill(void *state, const struct schedule_view *view, struct batch *ba
     uint32_t *const lists[] = {batch->selected, batch->chunk_tokens, batch->preempted,
                                batch->idle,     batch->width_tokens, batch->threshold_millionths,
                                batch->puts_off, batch->rejected,     batch->reasons,
-                               batch->swaps};
+                               batch->swaps,    batch->run_tokens};
     (void)state, (void)view;
     n_filled++;
     for (uint32_t i = 0; i < batch->capacity; i++) {
-        for (uint32_t l = 0; l < 10; l++) {
+        for (uint32_t l = 0; l < 11; l++) {
             lists[l][i] = 10 * i + l + n_filled;
         }
     }
@@ -306,7 +314,7 @@ static const struct scheduler filling = {.policy = POLICY(POLICY_SCHEDULER, sche
 TEST(lists_are_of_any_capacity) {
     enum { MOST = 5000 };
     static const uint32_t capacities[] = {1, 1023, 1024, 1025, MOST, 6, 2048, 2048, 3};
-    static uint32_t lists[10][MOST];
+    static uint32_t lists[11][MOST];
     void *state;
     const struct scheduler *outer = (const struct scheduler *)warded(&filling.policy, &state);
     for (size_t c = 0; c < sizeof capacities / sizeof capacities[0]; c++) {
@@ -320,10 +328,11 @@ TEST(lists_are_of_any_capacity) {
                               .puts_off = lists[6],
                               .rejected = lists[7],
                               .reasons = lists[8],
-                              .swaps = lists[9]};
+                              .swaps = lists[9],
+                              .run_tokens = lists[10]};
         const struct schedule_view view = {.now_ns = 5};
         outer->schedule(state, &view, &batch);
-        for (uint32_t l = 0; l < 10; l++) {
+        for (uint32_t l = 0; l < 11; l++) {
             bool all = true;
             for (uint32_t i = 0; i < capacities[c]; i++) {
                 all = all && lists[l][i] == 10 * i + l + n_filled;

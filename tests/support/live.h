@@ -52,7 +52,8 @@ struct served {
     uint32_t lengths[LIVE_STEPS][LIVE_REQUESTS];
     uint8_t keep[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK],
         commit[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK];
-    float entropy[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK];
+    float entropy[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK],
+        seen[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK];
     size_t n_steps;
     bool is_live; /* the device decided */
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
@@ -114,9 +115,15 @@ static inline int served_step(void *state, const struct step_record *record, str
         if (has_entropy) {
             memcpy(served->entropy[i], positions->entropy, n_flags * sizeof served->entropy[i][0]);
         }
+        bool has_seen = positions->seen != NULL;
+        if (has_seen) {
+            memcpy(served->seen[i], positions->seen, n_flags * sizeof served->seen[i][0]);
+        }
         served->positions[i] =
-            (struct step_positions){positions->stride, served->lengths[i], served->keep[i],
-                                    served->commit[i], has_entropy ? served->entropy[i] : NULL};
+            MAKE(struct step_positions, .stride = positions->stride, .lengths = served->lengths[i],
+                 .keep = served->keep[i], .outcome = served->commit[i],
+                 .entropy = has_entropy ? served->entropy[i] : NULL,
+                 .seen = has_seen ? served->seen[i] : NULL);
         served->steps[i].positions = &served->positions[i];
     }
     return 0;

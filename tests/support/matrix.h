@@ -342,6 +342,27 @@ static inline bool small_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Schedulers that say which masked positions run. */
+static inline bool load_config(size_t i, struct matrix_config *out) {
+    static const struct {
+        const char *system, *settings;
+        unsigned invariants;
+    } lines[] = {
+        {"load-budget", "scheduler.rows=3", ALONE | PLAYED | CARRIED},
+        {"load-budget", "cache=exact", PLAYED | CARRIED},
+        {"load-width", "scheduler.least=2 scheduler.most=2 cache=delayed", ALONE | PLAYED},
+        {"load-width", "scheduler.least=1 scheduler.most=8", PLAYED | CARRIED},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, "sdar-tiny", FOCUS, lines[i].invariants, 12, {{0}}, 0};
+    add_settings(out, "block_tokens=8 page_tokens=4 cache.ahead_blocks=0 decoder.threshold=0.03");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* Blocks that are done wait for the slowest, computed and discarded. */
 static inline bool idle_config(size_t i, struct matrix_config *out) {
     static const struct {
@@ -528,9 +549,9 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    canvas_config,   decoder_config, dkv_config,      exact_config,    focus_config,
-    small_config,    idle_config,    smooth_config,   sampling_config, carried_config,
-    features_config, pattern_config, revising_config,
+    canvas_config,  decoder_config,  dkv_config,     exact_config,    focus_config,
+    small_config,   idle_config,     load_config,    smooth_config,   sampling_config,
+    carried_config, features_config, pattern_config, revising_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

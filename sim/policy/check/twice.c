@@ -28,6 +28,7 @@ enum {
     ROOM_PREEMPTED,
     ROOM_IDLE,
     ROOM_PUTS_OFF,
+    ROOM_RUN_TOKENS,
     ROOM_REJECTED,
     ROOM_REASONS,
     ROOM_SWAPS,
@@ -157,6 +158,7 @@ static bool same_decision(const struct batch *first, const struct batch *second)
                    {"n_idle", first->n_idle, second->n_idle},
                    {"n_rejected", first->n_rejected, second->n_rejected},
                    {"says", first->says, second->says},
+                   {"surest", first->surest, second->surest},
                    {"loops", first->loops, second->loops},
                    {"continues", first->continues, second->continues}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -173,6 +175,7 @@ static bool same_decision(const struct batch *first, const struct batch *second)
            (second->says == 0 ||
             (same_list("width_tokens", first->width_tokens, second->width_tokens, n) &&
              same_list("puts_off", first->puts_off, second->puts_off, n) &&
+             same_list("run_tokens", first->run_tokens, second->run_tokens, n) &&
              same_list("threshold_millionths", first->threshold_millionths,
                        second->threshold_millionths, n))) &&
            same_list("preempted", first->preempted, second->preempted,
@@ -255,6 +258,7 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
     trial.preempted = memset(room(ROOM_PREEMPTED, bytes), 0xA5, bytes);
     trial.idle = memset(room(ROOM_IDLE, bytes), 0xA5, bytes);
     trial.puts_off = memset(room(ROOM_PUTS_OFF, bytes), 0, bytes);
+    trial.run_tokens = memset(room(ROOM_RUN_TOKENS, bytes), 0, bytes);
     trial.rejected = memset(room(ROOM_REJECTED, bytes), 0xA5, bytes);
     trial.reasons = memset(room(ROOM_REASONS, bytes), 0, bytes);
     trial.swaps = memset(room(ROOM_SWAPS, bytes), 0, bytes);

@@ -116,9 +116,18 @@ static int validate_memory(const struct policy *policy, const char *place, struc
 static int validate_scheduler(const struct scheduler *scheduler, const char *place,
                               struct err *err) {
     if (validate_flag(&scheduler->policy,
-                      scheduler->grows | scheduler->reads_all | scheduler->changes_passes, place,
-                      err) != 0) {
+                      scheduler->grows | scheduler->reads_all | scheduler->changes_passes |
+                          scheduler->says_rows,
+                      place, err) != 0) {
         return err_status(err);
+    }
+    if ((scheduler->needs & ~(uint32_t)SCHEDULER_NEEDS) != 0) {
+        return err_world(err, "%s: scheduler %s needs %u, of which only %d have a meaning", place,
+                         scheduler->policy.name, scheduler->needs, SCHEDULER_NEEDS);
+    }
+    if (scheduler->says_rows && !scheduler->changes_passes) {
+        return err_world(err, "%s: scheduler %s has says_rows without changes_passes", place,
+                         scheduler->policy.name);
     }
     if (scheduler->request_bytes > SCHEDULER_MAX_REQUEST_BYTES ||
         scheduler->request_bytes % 8 != 0) {

@@ -19,7 +19,8 @@ extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_
     scheduler_shortest_left, scheduler_least_slack;
 extern const struct scheduler scheduler_vtc, scheduler_shortest_predicted, scheduler_fast_serve,
     scheduler_edf, scheduler_andes, scheduler_sarathi, scheduler_refresh_spread,
-    scheduler_width_by_load, scheduler_threshold_valve;
+    scheduler_width_by_load, scheduler_threshold_valve, scheduler_row_budget,
+    scheduler_width_by_rate, scheduler_deadline_valve;
 const struct scheduler *const scheduler_table[] = {
     &scheduler_static,
     &scheduler_continuous,
@@ -40,6 +41,9 @@ const struct scheduler *const scheduler_table[] = {
     &scheduler_refresh_spread,
     &scheduler_width_by_load,
     &scheduler_threshold_valve,
+    &scheduler_row_budget,
+    &scheduler_width_by_rate,
+    &scheduler_deadline_valve,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 

@@ -5,14 +5,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { N_LISTS = 10 };
+enum { N_LISTS = 11 };
 
 static uint32_t **list_of(struct batch *batch, int list) {
-    uint32_t **const lists[N_LISTS] = {&batch->selected,     &batch->chunk_tokens,
-                                       &batch->preempted,    &batch->idle,
-                                       &batch->width_tokens, &batch->threshold_millionths,
-                                       &batch->puts_off,     &batch->rejected,
-                                       &batch->reasons,      &batch->swaps};
+    uint32_t **const lists[N_LISTS] = {
+        &batch->selected, &batch->chunk_tokens, &batch->preempted,
+        &batch->idle,     &batch->width_tokens, &batch->threshold_millionths,
+        &batch->puts_off, &batch->rejected,     &batch->reasons,
+        &batch->swaps,    &batch->run_tokens};
     return lists[list];
 }
 
@@ -112,6 +112,16 @@ static int64_t warded_spans(const void *opaque, const struct span *const *spans,
     return can_be ? estimated->view->estimate_spans_ns(estimated->view->estimator, spans, n) : 0;
 }
 
+static uint32_t warded_look(const void *opaque, uint32_t slot, struct masked_seen *out,
+                            uint32_t capacity) {
+    const struct estimated *estimated = opaque;
+    return fits("slot", slot, estimated->capacity) &&
+                   fits("positions for which it has no room:", out != NULL ? 0 : capacity, 1) &&
+                   holds_request(&estimated->view->requests[slot])
+               ? estimated->view->look(estimated->view->estimator, slot, out, capacity)
+               : 0;
+}
+
 /* What is said of each listed request, in the order of `selected`: nothing is left for the next
  * call, and in a trial nothing is said without a request. */
 static void clear_list(const struct watched_call *call, uint32_t n, uint32_t capacity,
@@ -136,6 +146,7 @@ static struct schedule_view shown_view(const struct schedule_view *view,
     shown.estimate_joules = warded_joules;
     shown.foresee = warded_foresee;
     shown.estimate_spans_ns = warded_spans;
+    shown.look = warded_look;
     shown.estimator = estimated;
     return shown;
 }
@@ -168,6 +179,7 @@ static void name_lists(struct watched_call *call, const struct batch *lists) {
         {lists->threshold_millionths + end, page,
          "reads or writes beyond the capacity of threshold_millionths"},
         {lists->puts_off + end, page, "reads or writes beyond the capacity of puts_off"},
+        {lists->run_tokens + end, page, "reads or writes beyond the capacity of run_tokens"},
         {lists->rejected + end, page, "reads or writes beyond the capacity of rejected"},
         {lists->reasons + end, page, "reads or writes beyond the capacity of reasons"},
         {lists->swaps + end, page, "reads or writes beyond the capacity of swaps"}};
@@ -284,6 +296,8 @@ void warded_schedule(void *state, const struct schedule_view *view, struct batch
         take_list(batch->threshold_millionths, answer->threshold_millionths, answer->n,
                   given.capacity);
         take_list(batch->puts_off, answer->puts_off, answer->n, given.capacity);
+        take_list(batch->run_tokens, answer->run_tokens, answer->n, given.capacity);
+        clear_list(call, answer->n, given.capacity, "run_tokens", answer->run_tokens);
         clear_list(call, answer->n, given.capacity, "puts_off", answer->puts_off);
         clear_list(call, answer->n, given.capacity, "width_tokens", answer->width_tokens);
         clear_list(call, answer->n, given.capacity, "threshold_millionths",

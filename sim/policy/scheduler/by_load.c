@@ -6,8 +6,7 @@ extern const struct scheduler scheduler_continuous;
 
 bool by_load_list(struct by_load *load, const struct schedule_view *view, struct batch *batch) {
     const uint32_t there = view->n_running + view->n_waiting;
-    const uint32_t to = load->to < load->from ? load->to : load->from - 1;
-    const uint32_t is_loaded = there > (load->is_loaded ? to : load->from - 1);
+    const uint32_t is_loaded = there > (load->is_loaded ? load->to : load->from - 1);
     scheduler_continuous.schedule(NULL, view, batch);
     batch->hold = HOLD_CHANGE; /* an arrival may change the load */
     if (is_loaded != load->is_loaded) {

@@ -81,6 +81,26 @@ bool growth_admit(struct growth *growth, uint32_t slot, uint32_t tokens, struct 
     return true;
 }
 
+void growth_list_all(const struct schedule_view *view, enum preempts preempts, bool admits_after,
+                     struct batch *batch) {
+    struct growth growth = growth_of(view, preempts);
+    int64_t tokens = view->max_batched_tokens;
+    for (uint32_t i = 0; i < growth.n_running; i++) {
+        uint32_t chunk = growth_chunk(&view->requests[view->running[i]], tokens);
+        tokens -= growth_run(&growth, i, chunk, batch) ? chunk : 0;
+    }
+    if (batch->n_preempted > 0 && !admits_after) {
+        return;
+    }
+    bool fits = true;
+    for (uint32_t i = 0; i < view->n_waiting && fits; i++) {
+        uint32_t slot = view->waiting[i];
+        uint32_t chunk = growth_chunk(&view->requests[slot], tokens);
+        fits = growth_admit(&growth, slot, chunk, batch);
+        tokens -= chunk;
+    }
+}
+
 void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
                           struct batch *batch) {
     int64_t free_bytes = view->kv_free_bytes;

@@ -61,9 +61,17 @@ struct batch {
      *                         it would take without (put_off of sim/policy/cache/cache.h). While
      *                         its refresh_waits is 0 it refreshes all the same; under caches in
      *                         which no refresh waits, such as exact ones, no one says so. Of this
-     *                         step alone: it is said again at each */
+     *                         step alone: it is said again at each
+     *   run_tokens            of a scheduler that says_rows: up to this many of its window's masked
+     *                         positions run in its next step, where that decides on its window and
+     *                         on nothing else; 0: all. They are the left-most ones or, where
+     *                         `surest` is 1, first those whose left neighbour is known, then those
+     *                         that their last passes were surest of, then those that no pass has
+     *                         run. The others keep the rows that they have, and what no pass has
+     *                         run is not seen. Of this step alone */
     uint32_t says;
-    uint32_t *width_tokens, *threshold_millionths, *puts_off;
+    uint32_t *width_tokens, *threshold_millionths, *puts_off, *run_tokens;
+    uint32_t surest;
     /* Waiting requests that leave as rejected, none of which is listed elsewhere, and for each the
      * index of the reason among `reject_reasons`; 0 where the scheduler names none. */
     uint32_t n_rejected, *rejected, *reasons;
@@ -104,6 +112,12 @@ struct outlook {
     uint32_t to_refresh; /* steps before the next pass in prefill or refresh; UINT32_MAX: none */
     uint64_t steps;      /* in all */
     uint64_t tokens;     /* their query tokens */
+};
+
+/* A masked position of a window. */
+struct masked_seen {
+    uint32_t offset;  /* in the window */
+    float confidence; /* in the last pass that ran it; 0: none has */
 };
 
 enum happening_kind {
@@ -162,6 +176,11 @@ struct schedule_view {
      * the batch's capacity. */
     int64_t (*estimate_spans_ns)(const void *estimator, const struct span *const *spans,
                                  uint32_t n);
+    /* The masked positions of the request in `slot`, in canvas order, the first `capacity` of them
+     * into `out`; returns how many there are. 0 to a scheduler that does not say that it
+     * says_rows. */
+    uint32_t (*look)(const void *estimator, uint32_t slot, struct masked_seen *out,
+                     uint32_t capacity);
     const void *estimator;
 
     /* The scheduler's to write: request_bytes for each of n_slots slots, the slot's request's from
@@ -198,15 +217,28 @@ static inline int64_t view_rest_ns(const struct schedule_view *view, uint32_t sl
                : sum_ns;
 }
 
+/* What a scheduler cannot do its work without: a system that lacks it is refused. */
+enum scheduler_need {
+    NEEDS_THRESHOLD = 1, /* a decoder whose threshold words may replace */
+    NEEDS_CANVAS = 2,    /* a model that sees its whole canvas, as words about width_tokens do */
+    NEEDS_DEADLINES = 4, /* requests that have deadlines */
+};
+enum { SCHEDULER_NEEDS = NEEDS_THRESHOLD | NEEDS_CANVAS | NEEDS_DEADLINES };
+
 struct scheduler {
     struct policy policy;
     uint32_t grows; /* 1: requests hold what their next step needs, and come in chunks (above) */
     /* 1: service_ns, service_tokens and refresh_waits of requests are kept. For plug-ins they
      * always are; a built-in scheduler that reads them says so, since keeping them takes time. */
     uint32_t reads_all;
-    /* 1: it says widths or thresholds, so that the passes of a request depend on it and a bound of
-     * all schedulers is none of it: asking for one is refused. */
+    /* 1: it says widths, thresholds or rows, so that the passes of a request depend on it and a
+     * bound of all schedulers is none of it: asking for one is refused. */
     uint32_t changes_passes;
+    /* 1: it says run_tokens and looks at masked positions, which are followed for it: for exact
+     * caches of blocks that run a block's masked positions in every pass. Then changes_passes is 1,
+     * too. */
+    uint32_t says_rows;
+    uint32_t needs; /* of enum scheduler_need, added up */
     /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
      * SCHEDULER_MAX_REQUEST_BYTES. */
     uint32_t request_bytes;

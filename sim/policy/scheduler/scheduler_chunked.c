@@ -23,22 +23,7 @@ static const struct param params[] = {
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     const struct state *state = opaque;
-    struct growth growth = growth_of(view, state->preempts);
-    int64_t tokens = view->max_batched_tokens;
-    for (uint32_t i = 0; i < growth.n_running; i++) {
-        uint32_t chunk = growth_chunk(&view->requests[view->running[i]], tokens);
-        tokens -= growth_run(&growth, i, chunk, batch) ? chunk : 0;
-    }
-    if (batch->n_preempted > 0 && !state->admits_after_preemption) {
-        return;
-    }
-    bool fits = true;
-    for (uint32_t i = 0; i < view->n_waiting && fits; i++) {
-        uint32_t slot = view->waiting[i];
-        uint32_t chunk = growth_chunk(&view->requests[slot], tokens);
-        fits = growth_admit(&growth, slot, chunk, batch);
-        tokens -= chunk;
-    }
+    growth_list_all(view, state->preempts, state->admits_after_preemption, batch);
 }
 
 const struct scheduler scheduler_chunked = {

@@ -1,7 +1,7 @@
 /* The decoder's threshold as a valve, as DiLaServe has it (arXiv 2606.29094, of which the abstract
  * alone could be read; when the valve opens is ours): under load a lower threshold commits more
  * positions a pass, so that requests need fewer passes and answers are worse, until few requests
- * are left. With decoders that have no threshold, and in who runs when, as `continuous`. */
+ * are left. Who runs when is as under `continuous`. */
 #include "sim/policy/scheduler/by_load.h"
 
 struct state {
@@ -30,5 +30,6 @@ const struct scheduler scheduler_threshold_valve = {
                          "a lower threshold under load: fewer passes, and worse answers meanwhile",
                          struct state, params),
     .changes_passes = 1,
+    .needs = NEEDS_THRESHOLD,
     .schedule = schedule,
 };

@@ -2,7 +2,7 @@
  * the abstract alone could be read: a closed loop sets how much of a block is decoded at once from
  * how saturated the GPU is; the loop here is ours). Rows of a window that commit nothing are free
  * while a step is bound by what it reads anyway; under load they cost time. For models that see
- * their whole canvas; otherwise, and in who runs when, as `continuous`. */
+ * their whole canvas; who runs when is as under `continuous`. */
 #include "sim/policy/scheduler/by_load.h"
 
 struct state {
@@ -21,7 +21,7 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
     const bool is_loaded = by_load_list(&state->load, view, batch);
     for (uint32_t i = 0; is_loaded && i < batch->n; i++) {
         const struct request *request = &view->requests[batch->selected[i]];
-        const uint32_t most = request->causal == SEES_CANVAS ? request->block_tokens : 0;
+        const uint32_t most = request->block_tokens;
         batch->width_tokens[i] = state->width < most ? state->width : most;
     }
 }
@@ -32,5 +32,6 @@ const struct scheduler scheduler_width_by_load = {
         "windows narrow under load; slows decoders whose commits grow with the window",
         struct state, params),
     .changes_passes = 1,
+    .needs = NEEDS_CANVAS,
     .schedule = schedule,
 };
