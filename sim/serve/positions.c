@@ -33,9 +33,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
                         : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
-        struct decoder_credit credit;
-        system->decoder->credit(system->decoder_state, &credit);
-        p->credit = credit.rule;
+        system->decoder->credit(system->decoder_state, &p->credit);
         p->earned = mem_reserved(2 * (size_t)n_slots * window, sizeof *p->earned);
     }
 }
