@@ -5,6 +5,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/policy/cache/blocks.h"
+#include "sim/system/system_sampling.h"
 
 /* ---- opening ---- */
 
@@ -343,7 +344,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
         return err_status(err);
     }
     part->draw_key = window_draw_key(request, sessions->draw_seed);
-    part->drawing = sessions->system->process.drawing;
+    part->drawing = system_drawing(sessions->system, &request->sampling);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
     }
