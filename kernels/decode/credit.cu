@@ -49,9 +49,8 @@ static __device__ __forceinline__ int least_entry(const float *earned, int n) {
 /* The row's list, or NULL where nothing is earned. */
 static __device__ __forceinline__ int32_t *list_of(const struct call_credit &call, int row) {
     const float confidence = call.confidence[row];
-    const bool is_counted =
-        call.lists[row] >= 0 && confidence == confidence &&
-        (!call.canvas || call.canvas[call.position[row]] == call.mask_token);
+    const bool is_counted = call.lists[row] >= 0 && confidence == confidence &&
+                            (!call.canvas || call.canvas[call.position[row]] == call.mask_token);
     return is_counted ? call.state + (int64_t)call.lists[row] * (2 * call.n_slots + 2) : nullptr;
 }
 

@@ -64,7 +64,7 @@ struct draw_part {
     int shift;    /* and the lowest bit of its byte */
 };
 
-/* cuts: there are searches, of logits of so many bytes. */
+/* cuts: there are searches, of logits of this many bytes. */
 RULE_FUNCTION struct draw_part draw_part_of(int part, bool cuts, int bytes) {
     const int n_searches = cuts ? 2 * bytes : 0, search = part - 1;
     struct draw_part of = {DRAW_SUM, false, 0};

@@ -36,7 +36,7 @@ struct arrival {
      * they arrive in the order of their times and, at one time, of their ids. */
     uint64_t place;
     struct sampling sampling; /* of its tokens; zeros: the system's */
-    int64_t cancel_ns; /* when who asked for it leaves, so that it is taken out; 0: never */
+    int64_t cancel_ns;        /* when who asked for it leaves, so that it is taken out; 0: never */
 };
 
 enum source_reply {

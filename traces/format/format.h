@@ -54,8 +54,8 @@ struct trace_row {
     int64_t due_ns; /* from the arrival; 0: no deadline */
     uint32_t priority, predicted_tokens;
     struct sampling sampling; /* as an arrival's */
-    bool failed;   /* a failed request, to be skipped and counted */
-    bool left_out; /* by --where */
+    bool failed;              /* a failed request, to be skipped and counted */
+    bool left_out;            /* by --where */
 };
 
 /* A value as it stands in a row. */

@@ -156,8 +156,8 @@ static int read_sampled(const json_t *object, const char *key, double unit, doub
         return 0;
     }
     snprintf(found, sizeof found, "another value of '%s'", key);
-    snprintf(expected, sizeof expected, "%s from 0 to %.0f", unit > 1 ? "a number" : "a whole number",
-             most);
+    snprintf(expected, sizeof expected, "%s from 0 to %.0f",
+             unit > 1 ? "a number" : "a whole number", most);
     return bad(prompt, found, expected, err);
 }
 
