@@ -94,7 +94,6 @@ static struct step_limits limits_of(const struct system *system) {
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .smoothing = settings->smoothing,
-        .drawing = system->process.drawing,
         .selects_together = system->rows.chooser == CHOSEN_FOR_HEADS,
         .pattern_tokens = system->rows.pattern.tokens,
         .pattern_by_heads = divides_by_heads(system),

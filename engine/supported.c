@@ -33,10 +33,6 @@ static bool smooths(const struct system *s) {
     return s->settings.iteration == ITERATION_SMOOTH;
 }
 
-static bool evicts_and_smooths(const struct system *s) {
-    return s->rows.chooser == CHOSEN_BY_POLICY && smooths(s);
-}
-
 static bool shares_prefixes(const struct system *s) {
     return s->settings.prefix_caching;
 }
@@ -55,17 +51,13 @@ static bool divides_alone(const struct system *s) {
     return s->settings.temperature != 1 && !system_reads_logits(s);
 }
 
-static bool penalises(const struct system *s) {
-    return decoder_rule_always(s->decoder, s->decoder_state).penalty > 0;
-}
-
 static bool has_odd_rows(const struct system *s) {
     return s->rows.kind != ROW_PATTERN &&
            s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_element_bytes(&s->graph)) != 0;
 }
 
-static bool gives_credit(const struct system *s) {
-    return s->decoder->credit != NULL;
+static bool has_whole_heads(const struct system *s) {
+    return s->runtime.whole_head;
 }
 
 static bool has_other_heads(const struct system *s) {
@@ -109,9 +101,6 @@ const struct feature feature_table[] = {
      "the model's logits decide on the next position, and the one before a masked position may be "
      "left out",
      NULL},
-    {OF_CACHE, LIVE, "eviction in the middle of a block with iteration = smooth",
-     evicts_and_smooths, "smoothing needs a step's outputs for every masked position",
-     "iteration = plain"},
     {OF_SYSTEM, LIVE, "prefix_caching = on", shares_prefixes,
      "the engine has no rows that requests share", "prefix_caching = off"},
     {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
@@ -131,14 +120,8 @@ const struct feature feature_table[] = {
      "storage.weights = bf16 and leave the others at auto"},
     {OF_SYSTEM, WHERE_CUDA, "heads of other than 64, 96, 128 or 256 values", has_other_heads,
      "attention on a GPU takes no others: the cpu back end runs them", NULL},
-    {OF_SYSTEM, WHERE_RANKS, "sampling, and confidences from logits", system_reads_logits,
-     "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
-    {OF_DECODER, WHERE_RANKS, "credit", gives_credit,
-     "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
-    {OF_DECODER, WHERE_RANKS, "decoder.penalty above 0", penalises,
-     "it changes the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
-    {OF_SYSTEM, WHERE_RANKS, "iteration = smooth", smooths,
-     "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
+    {OF_RUNTIME, WHERE_RANKS, "runtime.whole_head = on", has_whole_heads,
+     "each rank is given its share of the output head", "runtime.whole_head = off"},
     {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,
      "the engine copies whole requests before a step, not layer by layer while it runs",
      "swap.overlaps = off"},

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "kernels/rules/decide.h"
-#include "kernels/rules/draw_rule.h"
+#include "kernels/rules/draw.h"
 
 /* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only, but for random
  * numbers. */
@@ -250,33 +250,56 @@ struct call_sample {
  * anything are a list, as many as passes it has been in, so that no matrix of positions and tokens
  * is kept: row i of the call has list lists[i], of 2 n_slots + 2 words: how many entries, a word
  * unread, their tokens, what these have earned (single precision). A list that is full forgets the
- * entry that has earned least. lists[i] < 0, or a position that holds no mask: nothing happens. */
+ * entry that has earned least. lists[i] < 0, or a position that holds no mask: nothing happens.
+ * Ranks that divide a vocabulary do it in two parts: KERNEL_CREDIT_EARN changes the lists, which
+ * each rank has, and reads the logits of those of their tokens that are its own, 0 for all other
+ * entries; once all ranks' are added up KERNEL_CREDIT_DECIDE does the rest. */
+enum kernel_credit_part { KERNEL_CREDIT_ALL, KERNEL_CREDIT_EARN, KERNEL_CREDIT_DECIDE };
+
 struct call_credit {
-    const void *logits;      /* [N, V] */
+    const void *logits;      /* [N, V]; not of KERNEL_CREDIT_DECIDE */
     int32_t *token;          /* [N] */
     float *confidence;       /* [N] */
     int32_t *state;          /* all lists; all 0 before a position's first pass */
     const int32_t *lists;    /* [N] */
     const int64_t *position; /* [N], as call_decode's; NULL with canvas NULL */
     const int32_t *canvas;   /* or NULL: every row is masked */
+    float *entries;          /* [N, n_slots], logits of the lists' tokens; of the parts */
+    enum kernel_credit_part part;
+    int32_t first_token; /* the logits are those of tokens from there on: a rank's */
     int32_t n_rows, n_vocab, n_slots, mask_token;
     float alpha, beta, gamma;
     enum kernel_dtype dtype;
 };
 
-/* A token of each row, drawn by the row's random number (rules/draw.h), or the most likely one
- * where none are drawn; with its probability, and margin and entropy of the whole distribution that
- * this is of. All four are a sample's of the same logits before; a row whose confidence is no
- * number stays as it is. V at most DRAW_MAX_VOCAB. */
+/* A token of each row, drawn by the row's rule and random number (rules/draw.h), or the most likely
+ * one where the rule draws none; with its probability, and margin and entropy of the whole
+ * distribution that this is of. All four are a sample's of the same logits before; a row whose
+ * confidence is no number stays as it is, and so does one whose rule asks for nothing else
+ * (draw_is_idle). V at most DRAW_MAX_VOCAB. */
 struct call_draw {
-    const void *logits;      /* [N, V] */
-    int32_t *token;          /* [N] */
-    float *confidence;       /* [N] */
-    float *margin, *entropy; /* [N] or NULL */
-    const uint64_t *bits;    /* [N], random; read where tokens are drawn */
-    struct draw_rule by;
+    const void *logits;         /* [N, V] */
+    int32_t *token;             /* [N] */
+    float *confidence;          /* [N] */
+    float *margin, *entropy;    /* [N] or NULL */
+    const uint64_t *bits;       /* [N], random; read where tokens are drawn */
+    const struct draw_rule *by; /* [N] */
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
+};
+
+/* The same by G ranks, which divide a vocabulary of G V tokens in order, in parts between which
+ * they gather what each has sent (rules/draw.h, draw_part_of): the bits of one call of the whole
+ * rows. Token, confidence and statistics are those of the whole vocabulary, the same on all ranks,
+ * and so is what the last part makes of them. */
+struct call_draw_part {
+    struct call_draw of;      /* logits: the rank's own */
+    const float *logit;       /* [N], of the most likely token */
+    struct draw_state *state; /* [N], kept from one part to the next */
+    const void *received;     /* [G, N], what ranks sent after the part before, if there is one */
+    void *sent;               /* [N]; but for the last part */
+    int32_t part, rank, n_ranks;
+    bool cuts; /* there are searches for what top_k and top_p keep */
 };
 
 /* Against stutter: of rows first_row .. + n_rows the logit of the token that stands before the
@@ -288,6 +311,7 @@ struct call_penalise {
     const int32_t *canvas;
     float penalty;
     int32_t first_row, n_rows, n_vocab;
+    int32_t first_token; /* the logits are those of tokens from there on: a rank's */
     enum kernel_dtype dtype;
 };
 
@@ -641,6 +665,7 @@ struct call_combine {
     int32_t *token;          /* [N] */
     float *confidence;       /* [N] */
     float *margin, *entropy; /* [N], both or neither */
+    float *logit;            /* [N], the token's, or NULL */
     int32_t n_ranks, n_rows, n_vocab;
 };
 
@@ -651,10 +676,12 @@ struct call_combine {
 
 /* y[i] = softmax of row i of the logits; y may be the logits. A row in which a logit is no number,
  * or is +infinity, or all are -infinity, becomes NaN. Where V is no multiple of 8 the last bits of
- * a row may change with its place in the call. */
+ * a row may change with its place in the call. Of a rank's part of a vocabulary: its part of the
+ * whole row's softmax, by the largest logit of all ranks and its probability. */
 struct call_softmax {
-    const void *logits; /* [N, V] */
-    void *y;            /* the same */
+    const void *logits;            /* [N, V] */
+    void *y;                       /* the same */
+    const float *top, *confidence; /* [N], of whole rows; NULL: the rows are whole */
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
 };

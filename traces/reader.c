@@ -757,7 +757,8 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .think_ns = row.think_ns,
                             .due_ns = row.due_ns,
                             .priority = row.priority,
-                            .predicted_tokens = row.predicted_tokens};
+                            .predicted_tokens = row.predicted_tokens,
+                            .sampling = row.sampling};
     return SOURCE_ROW;
 }
 

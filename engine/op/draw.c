@@ -1,22 +1,48 @@
+/* Drawing tokens: the candidates of the same rows become those that are drawn, or their confidences
+ * tempered. Of ranks that divide the vocabulary it takes several parts; which tensor of theirs is
+ * which the graph builder says. */
 #include "engine/op/launch.h"
 
-/* The candidates of the same rows become those that are drawn, or their confidences tempered. */
-static int launch_draw(const struct launch *l) {
-    const struct candidates at = issue_candidates(l->issue, l->op->in[1]);
+#include "sim/model/ranks.h"
+
+static struct call_draw draw_of(const struct launch *l) {
+    const struct candidates at = launch_candidates(l, l->op->in[1]);
     const int64_t first = l->instance->first_row;
-    const struct call_draw call = {
+    return (struct call_draw){
         .logits = rows_at(l, l->op->in[0]),
-        .token = at.token + first,
-        .confidence = at.confidence + first,
-        .margin = at.margin != NULL ? at.margin + first : NULL,
-        .entropy = at.margin != NULL ? at.entropy + first : NULL,
+        .token = at.token,
+        .confidence = at.confidence,
+        .margin = at.margin,
+        .entropy = at.entropy,
         .bits = (const uint64_t *)(const void *)wide(l, PACKED_DRAWS) + first,
-        .by = l->packed->limits.drawing,
+        .by = (const struct draw_rule *)(const void *)wide(l, PACKED_DRAW_RULES) + first,
         .n_rows = (int32_t)l->instance->n_rows,
         .n_vocab = (int32_t)l->model->vocab,
         .dtype = l->dtype,
     };
+}
+
+static int launch_draw(const struct launch *l) {
+    const struct call_draw call = draw_of(l);
     return l->table->draw(l->device, &call);
 }
 
 const struct op_launch op_launch_draw = {.launch = launch_draw, .facts = OP_DRAWS};
+
+static int launch_draw_part(const struct launch *l) {
+    const bool is_first = l->op->part == 0, is_last = l->op->out[1] < 0;
+    const struct call_draw_part call = {
+        .of = draw_of(l),
+        .logit = launch_candidates(l, l->op->in[1]).logit,
+        .state = (struct draw_state *)(void *)(is_first ? output(l, 1) : input(l, 2)),
+        .received = is_first ? NULL : input(l, 3),
+        .sent = is_last ? NULL : output(l, 0),
+        .part = (int32_t)l->op->part,
+        .rank = (int32_t)l->issue->weights->layout.rank,
+        .n_ranks = (int32_t)model_ranks(l->model),
+        .cuts = l->op->cuts,
+    };
+    return l->table->draw_part(l->device, &call);
+}
+
+const struct op_launch op_launch_draw_part = {.launch = launch_draw_part, .facts = OP_DRAWS};

@@ -28,12 +28,13 @@ static int launch_all_gather(const struct launch *l) {
 }
 
 static int launch_combine(const struct launch *l) {
-    const struct candidates to = issue_candidates(l->issue, l->op->out[0]);
+    const struct candidates to = launch_candidates(l, l->op->out[0]);
     const struct call_combine call = {.gathered = input(l, 0),
                                       .token = to.token,
                                       .confidence = to.confidence,
                                       .margin = to.margin,
                                       .entropy = to.entropy,
+                                      .logit = to.logit,
                                       .n_ranks = (int32_t)model_ranks(l->model),
                                       .n_rows = (int32_t)l->instance->n_rows,
                                       .n_vocab = (int32_t)l->model->vocab};

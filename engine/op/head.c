@@ -5,10 +5,6 @@
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
 
-static float *from_row(float *values, int64_t row) {
-    return values != NULL ? values + row : NULL;
-}
-
 /* Of the rows that are sampled next. */
 static int penalise(const struct launch *l) {
     const struct call_penalise call = {.logits = rows_at(l, l->op->in[0]),
@@ -18,18 +14,19 @@ static int penalise(const struct launch *l) {
                                        .first_row = (int32_t)l->instance->first_row,
                                        .n_rows = (int32_t)l->instance->n_rows,
                                        .n_vocab = (int32_t)l->model->vocab,
+                                       .first_token = first_token(l),
                                        .dtype = l->dtype};
     return call.penalty > 0 ? l->table->penalise(l->device, &call) : DEVICE_OK;
 }
 
 static int launch_sample(const struct launch *l) {
-    const struct candidates to = issue_candidates(l->issue, l->op->out[0]);
+    const struct candidates to = launch_candidates(l, l->op->out[0]);
     const struct call_sample call = {.logits = rows_at(l, l->op->in[0]),
-                                     .token = to.token + l->instance->first_row,
-                                     .confidence = to.confidence + l->instance->first_row,
-                                     .margin = from_row(to.margin, l->instance->first_row),
-                                     .entropy = from_row(to.entropy, l->instance->first_row),
-                                     .logit = from_row(to.logit, l->instance->first_row),
+                                     .token = to.token,
+                                     .confidence = to.confidence,
+                                     .margin = to.margin,
+                                     .entropy = to.entropy,
+                                     .logit = to.logit,
                                      .n_rows = (int32_t)l->instance->n_rows,
                                      .n_vocab = (int32_t)l->model->vocab,
                                      .dtype = l->dtype};

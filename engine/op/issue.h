@@ -57,6 +57,8 @@ struct candidates {
     float *confidence, *margin, *entropy, *logit;
 };
 struct candidates issue_candidates(struct issue *issue, int tensor);
+/* Those of a instance's rows; of a chunk, where the tensor holds one. */
+struct candidates launch_candidates(const struct launch *l, int tensor);
 
 /* Experts that tokens went to, by where the operator that chooses them (OP_CHOOSES_EXPERTS) has
  * written where each expert's tokens begin, its third output: waits for it. A status of the device.

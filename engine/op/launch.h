@@ -42,6 +42,11 @@ static inline int64_t *wide(const struct launch *l, enum packed_array array) {
     return (int64_t *)(void *)(l->arrays + l->packed->offset_bytes[array]);
 }
 
+/* The first of a rank's tokens among all of them: of its rows of the output head. */
+static inline int32_t first_token(const struct launch *l) {
+    return l->model->whole_head ? 0 : (int32_t)(l->issue->weights->layout.rank * l->model->vocab);
+}
+
 static inline const struct packed_counts *counts(const struct launch *l) {
     return &l->packed->n;
 }

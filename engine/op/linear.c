@@ -2,10 +2,21 @@
 
 #include "sim/model/ranks.h"
 
+/* Tokens' probabilities times the table of embeddings: a rank's tokens'. */
+static bool is_expectation(const struct launch *l) {
+    return l->op->weight == WEIGHT_EMBEDDING;
+}
+
+static const void *matrix_of(const struct launch *l) {
+    const unsigned char *w = op_weight(l);
+    const int64_t row_bytes = l->op->n * graph_element_bytes(l->graph);
+    return is_expectation(l) ? w + first_token(l) * row_bytes : w;
+}
+
 static struct call_linear call_of(const struct launch *l) {
     return (struct call_linear){
         .x = rows_at(l, l->op->in[0]),
-        .w = op_weight(l),
+        .w = matrix_of(l),
         .y = rows_at(l, l->op->out[0]),
         .x_stride = row_elements(l, l->op->in[0]),
         .y_stride = row_elements(l, l->op->out[0]),
@@ -16,8 +27,7 @@ static struct call_linear call_of(const struct launch *l) {
         .outputs_after = (int32_t)l->op->weight_rows_after,
         .dtype = l->dtype,
         .deterministic = model_ranks(l->model) > 1 && l->op->weight == WEIGHT_ROUTER,
-        /* Tokens' probabilities times the table of embeddings. */
-        .by_inputs = l->op->weight == WEIGHT_EMBEDDING,
+        .by_inputs = is_expectation(l),
     };
 }
 

@@ -27,6 +27,9 @@ static enum group group_of(const struct span *span) {
 
 /* ---- layout ---- */
 
+enum { DRAW_RULE_WORDS = sizeof(struct draw_rule) / sizeof(int64_t) };
+_Static_assert(sizeof(struct draw_rule) % sizeof(int64_t) == 0, "an array of it is one of words");
+
 static void lay_out(struct packed *packed) {
     const struct packed_counts *n = &packed->n;
     const int64_t spans = n->n_plain + n->n_select + n->n_block + n->n_silent;
@@ -39,6 +42,7 @@ static void lay_out(struct packed *packed) {
         [PACKED_SCORE_START] = n->n_select,
         [PACKED_KEY] = decisions,
         [PACKED_DRAWS] = packed->draws ? n->n_logit_rows : 0,
+        [PACKED_DRAW_RULES] = packed->draws ? DRAW_RULE_WORDS * n->n_logit_rows : 0,
         [PACKED_CANVAS] = decisions,
         [PACKED_TARGETS] = n->n_logit_rows,
         [PACKED_POSITIONS] = n->n_stream_tokens,
@@ -357,6 +361,7 @@ static void fill_rows(const struct filling *f) {
     bool has_places = f->packed->credits || f->packed->smooths;
     int64_t *targets = array(f, PACKED_TARGETS);
     uint64_t *draws = array(f, PACKED_DRAWS);
+    struct draw_rule *rules = array(f, PACKED_DRAW_RULES);
     for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
         const struct span *span = f->step->shape->spans[i];
         const struct step_part *part = &f->step->parts[i];
@@ -367,6 +372,7 @@ static void fill_rows(const struct filling *f) {
             *targets++ = part->canvas + target;
             if (f->packed->draws) {
                 *draws++ = keyed_bits(part->draw_key, (uint64_t)target);
+                *rules++ = part->drawing;
             }
             if (has_places) {
                 *places++ = part->row_places != NULL ? part->row_places[r] : -1;

@@ -27,6 +27,7 @@ enum packed_array {
     PACKED_SCORE_START, /* int64 [S] */
     PACKED_KEY,         /* uint64 [D], of a decision's draws */
     PACKED_DRAWS,       /* uint64 [R], where the graph draws tokens: a row's random number */
+    PACKED_DRAW_RULES,  /* struct draw_rule [R], the same: by what it is drawn */
     PACKED_CANVAS,      /* int64 [D], where in the canvases its span's lies */
     PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
     PACKED_POSITIONS,   /* int32 [W] */

@@ -2,10 +2,18 @@
  * says. */
 #include "engine/op/launch.h"
 
+/* A rank's part of whole rows goes by what all ranks have found of them. */
 static int launch_softmax(const struct launch *l) {
+    const bool is_whole = l->op->in[1] < 0;
+    struct candidates of = {.logit = NULL};
+    if (!is_whole) {
+        of = launch_candidates(l, l->op->in[1]);
+    }
     const struct call_softmax call = {
         .logits = rows_at(l, l->op->in[0]),
         .y = rows_at(l, l->op->out[0]),
+        .top = of.logit,
+        .confidence = of.confidence,
         .n_rows = (int32_t)l->instance->n_rows,
         .n_vocab = (int32_t)l->model->vocab,
         .dtype = l->dtype,

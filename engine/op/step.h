@@ -72,7 +72,8 @@ struct step_part {
     const int32_t *logit_rows; /* [logit_rows], queries whose logits are wanted; NULL: the first */
     const int32_t *targets; /* [logit_rows], positions they decide on; NULL: their queries' own */
     struct decision decision;
-    uint64_t draw_key; /* of the pass; where the graph draws tokens */
+    uint64_t draw_key;        /* of the pass; where the graph draws tokens */
+    struct draw_rule drawing; /* of its rows; the same */
     /* Where the graph keeps anything of positions: the place of the position that a row decides on,
      * and of a query's own, -1: none; NULL: none has any. */
     const int32_t *row_places;   /* [logit_rows] */
@@ -147,7 +148,6 @@ struct step_limits {
      * addresses; else all is allocated at opening. */
     bool maps;
     struct smoothing smoothing; /* where the graph smooths */
-    struct draw_rule drawing;   /* where it draws tokens */
     /* All key-value heads keep the same rows, as Sparse-dLLM does (call_select's uniform). */
     bool selects_together;
     /* Where the graph keeps patterns: tokens of a block; and whether scores are divided by the root

@@ -5,6 +5,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/policy/cache/blocks.h"
+#include "sim/system/system_sampling.h"
 
 /* ---- opening ---- */
 
@@ -343,6 +344,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
         return err_status(err);
     }
     part->draw_key = window_draw_key(request, sessions->draw_seed);
+    part->drawing = system_drawing(sessions->system, &request->sampling);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
     }
@@ -465,7 +467,7 @@ int members_plan(struct members *members, const struct planned_step *planned, co
         plan_parts(members, take, err) != 0) {
         return err_status(err);
     }
-    struct decoder_credit credit = {0};
+    struct decode_credit credit = {0};
     if (system->decoder->credit != NULL) {
         system->decoder->credit(system->decoder_state, &credit);
     }
@@ -473,7 +475,7 @@ int members_plan(struct members *members, const struct planned_step *planned, co
                           .shape = planned->shape,
                           .parts = members->whole.parts,
                           .rule = members->rule,
-                          .credit = credit.rule};
+                          .credit = credit};
     return 0;
 }
 

@@ -307,6 +307,7 @@ static struct call *make_call(struct api *api, const struct taking *t, struct as
                                      .arrival_ns = ask->arrival_ns,
                                      .prompt_tokens = (uint32_t)ask->prompt.n,
                                      .output_tokens = ask->output_tokens,
+                                     .sampling = ask->sampling,
                                      .think_ns = -1};
     call->names_arrival = ask->has_arrival;
     call->names_id = ask->has_request_id;

@@ -8,6 +8,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
+#include "sim/system/system_sampling.h"
 
 enum { IN_COMPLETIONS = 1, IN_CHATS = 2, IN_BOTH = 3, MOST_MESSAGES = 4096 };
 static const int64_t most_whole = INT64_C(1) << 53; /* what every JSON reader keeps exactly */
@@ -299,44 +300,30 @@ static bool read_seed(struct asking *a, const json_t *value) {
     }
     a->ask->has_seed = true;
     a->ask->seed = (uint64_t)seed;
-    return !(a->facts->is_device && a->facts->samples) ||
-           ask_refuse(a->error, 400, a->name,
-                      "seed: the engine draws by the server's seed and the request; start it "
-                      "with --seed");
+    a->ask->sampling.seed = 1 + ((uint64_t)seed & INT64_MAX);
+    return true;
 }
 
-/* What the server was started with; one that takes the most likely token reads nothing of the two
- * others. */
-static bool read_sampled(struct asking *a, const json_t *value, double own, double neutral,
-                         const char *setting) {
-    const double asked = json_number_value(value);
+static bool read_number(struct asking *a, const json_t *value, double most, uint64_t *to) {
+    const double x = json_number_value(value);
     if (json_is_null(value)) {
         return true;
     }
-    if (!json_is_number(value)) {
-        return ask_refuse(a->error, 400, a->name, "%s is a number", a->name);
+    if (!json_is_number(value) || !(x >= 0 && x <= most)) {
+        return ask_refuse(a->error, 400, a->name, "%s is a number from 0 to %g", a->name, most);
     }
-    const bool is_own = fabs(asked - own) < 1e-9;
-    const bool is_unread = !a->facts->samples && neutral >= 0;
-    return is_own || is_unread ||
-           ask_refuse(a->error, 400, a->name,
-                      "%s: all requests are served with %g, which only the server's start "
-                      "changes (%s)",
-                      a->name, own, setting);
+    *to = 1 + (uint64_t)llround(x * SAMPLING_UNIT);
+    return true;
 }
 
 static bool read_temperature(struct asking *a, const json_t *value) {
-    return read_sampled(a, value, a->facts->samples ? a->facts->temperature : 0, -1,
-                        a->facts->samples ? "--set temperature=T"
-                                          : "--set sampling=on --set temperature=T");
+    return read_number(a, value, 100, &a->ask->sampling.temperature);
 }
 
 static bool read_top_p(struct asking *a, const json_t *value) {
-    const double asked = json_number_value(value);
-    return (json_is_number(value) && (asked <= 0 || asked > 1))
+    return (json_is_number(value) && json_number_value(value) <= 0)
                ? ask_refuse(a->error, 400, a->name, "top_p is above 0 and at most 1")
-               : read_sampled(a, value, a->facts->samples ? a->facts->top_p : 1, 1,
-                              "--set top_p=P");
+               : read_number(a, value, 1, &a->ask->sampling.top_p);
 }
 
 /* -1 and 0: all. */
@@ -348,12 +335,8 @@ static bool read_top_k(struct asking *a, const json_t *value) {
     if (!read_whole(a, value, -1, INT32_MAX, &k)) {
         return false;
     }
-    const bool is_own = (k < 0 ? 0 : k) == (int64_t)a->facts->top_k;
-    return is_own || !a->facts->samples ||
-           ask_refuse(a->error, 400, a->name,
-                      "top_k: all requests are served with %" PRIu32
-                      ", which only the server's start changes (--set top_k=K)",
-                      a->facts->top_k);
+    a->ask->sampling.top_k = 1 + (uint64_t)(k < 0 ? 0 : k);
+    return true;
 }
 
 static bool takes_arrivals(struct asking *a) {
@@ -406,11 +389,11 @@ static const struct field {
     {"ignore_eos", IN_BOTH, read_ignore_eos, NULL,
      "all of max_tokens; on a device where it looks for no end of text"},
     {"seed", IN_BOTH, read_seed, NULL,
-     "of a simulation's words and lengths; on a device that samples it is refused"},
+     "of a simulation's words and lengths, and of the tokens that are drawn"},
     {"temperature", IN_BOTH, read_temperature, NULL,
-     "the server's own, or 0 where it does not sample"},
-    {"top_p", IN_BOTH, read_top_p, NULL, "the server's own; any where it does not sample"},
-    {"top_k", IN_BOTH, read_top_k, NULL, "the server's own; any where it does not sample"},
+     "above 0 with --set sampling=on; 0: the most likely token (default: the server's)"},
+    {"top_p", IN_BOTH, read_top_p, NULL, "of what is drawn (default: the server's)"},
+    {"top_k", IN_BOTH, read_top_k, NULL, "the same; -1 and 0: all"},
     {"arrival_us", IN_BOTH, read_arrival_us, NULL,
      "extension, with --clock virtual: when it arrives, from the start"},
     {"request_id", IN_BOTH, read_request_id, NULL,
@@ -510,6 +493,14 @@ static bool read_fields(struct asking *a) {
     return true;
 }
 
+static bool check_sampling(struct asking *a) {
+    const struct sampling *asked = &a->ask->sampling;
+    struct err err = {0};
+    return system_check_sampling(a->facts->system, asked, &err) == 0 ||
+           ask_refuse(a->error, 400, asked->temperature > 1 ? "temperature" : "top_p", "%s",
+                      err.text);
+}
+
 static bool check_whole(struct asking *a) {
     struct ask *ask = a->ask;
     const char *prompt = ask->is_chat ? "messages" : "prompt";
@@ -554,7 +545,7 @@ bool ask_read(const struct ask_facts *facts, bool is_chat, const char *body, siz
                    : ask_refuse(error, 400, NULL, "the body is no JSON object");
     }
     struct asking asking = {.facts = facts, .ask = out, .error = error, .object = object};
-    const bool is_good = read_fields(&asking) && check_whole(&asking);
+    const bool is_good = read_fields(&asking) && check_sampling(&asking) && check_whole(&asking);
     json_decref(object);
     if (!is_good) {
         free(out->prompt.ids);

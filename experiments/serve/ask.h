@@ -13,17 +13,16 @@
 
 #include "engine/weights/tokenizer.h"
 #include "experiments/serve/replies.h"
+#include "sim/base/sampling.h"
 
 /* What the server can honour. */
 struct ask_facts {
     const char *model; /* its name */
     uint32_t context_tokens, vocab, default_tokens;
-    bool samples;              /* else the most likely token is taken */
-    double temperature, top_p; /* of one that samples */
-    uint32_t top_k;            /* 0: all */
-    bool is_device;            /* tokens are real: ids are of its vocabulary, and draws its own */
-    bool looks_for_ends;       /* of a device: some tokens end a text */
-    bool takes_arrivals;       /* the clock is virtual: arrival_us and request_id */
+    const struct system *system;
+    bool is_device;      /* tokens are real: ids are of its vocabulary, and draws its own */
+    bool looks_for_ends; /* of a device: some tokens end a text */
+    bool takes_arrivals; /* the clock is virtual: arrival_us and request_id */
     const struct replies *replies;
 };
 
@@ -33,6 +32,7 @@ struct ask {
     uint64_t seed, request_id;
     int64_t arrival_ns;
     uint32_t output_tokens;
+    struct sampling sampling;
     struct token_ids prompt; /* the caller's to free */
 };
 

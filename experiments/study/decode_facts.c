@@ -346,9 +346,7 @@ static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rul
         rule->credits = decoder->credit != NULL;
     }
     if (status == 0 && rule->credits) {
-        struct decoder_credit credit;
-        decoder->credit(state, &credit);
-        rule->credit = credit.rule;
+        decoder->credit(state, &rule->credit);
     }
     policy_state_free(policy, state);
     return status;

@@ -112,7 +112,7 @@ bidirectional() {
         done
     done
     one dinfer --system dinfer
-    one dinfer-credit --system dinfer-credit --set decoder.form=list
+    one dinfer-credit --system dinfer-credit
     one dinfer-smooth --system dinfer-smooth
     for system in fast-dllm fast-dllm-prefix dkv-cache sparse-dllm dllm-serve dllm-cache; do
         decoders $system $system

@@ -46,20 +46,17 @@ static __device__ __forceinline__ int least_entry(const float *earned, int n) {
     return entry;
 }
 
-static __global__ void __launch_bounds__(CREDIT_THREADS)
-    credit_kernel(const struct call_credit call) {
-    dependencies_wait();
-    dependents_launch();
-    const int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (row >= call.n_rows || call.lists[row] < 0 ||
-        (call.canvas && call.canvas[call.position[row]] != call.mask_token)) {
-        return;
-    }
+/* The row's list, or NULL where nothing is earned. */
+static __device__ __forceinline__ int32_t *list_of(const struct call_credit &call, int row) {
     const float confidence = call.confidence[row];
-    if (confidence != confidence) {
-        return;
-    }
-    int32_t *list = call.state + (int64_t)call.lists[row] * (2 * call.n_slots + 2);
+    const bool is_counted = call.lists[row] >= 0 && confidence == confidence &&
+                            (!call.canvas || call.canvas[call.position[row]] == call.mask_token);
+    return is_counted ? call.state + (int64_t)call.lists[row] * (2 * call.n_slots + 2) : nullptr;
+}
+
+/* What a pass earns, by a warp; how many entries the list has then. */
+static __device__ __forceinline__ int earn(const struct call_credit &call, int row, int32_t *list) {
+    const int lane = threadIdx.x % 32;
     int32_t *tokens = list + 2;
     float *earned = reinterpret_cast<float *>(tokens + call.n_slots);
     const int was = list[0], token = call.token[row];
@@ -78,17 +75,34 @@ static __global__ void __launch_bounds__(CREDIT_THREADS)
         }
         __syncwarp();
     }
-    const double p = (double)confidence;
     if (lane == 0) {
-        earned[mine] = credit_earned(earned[mine], confidence, call.gamma);
+        earned[mine] = credit_earned(earned[mine], call.confidence[row], call.gamma);
     }
     __syncwarp();
-    const int64_t first = (int64_t)row * call.n_vocab;
-    const double top = logit_at(call, first + token);
+    return n;
+}
+
+/* The logit of an entry's token; 0 where it is another rank's. */
+static __device__ __forceinline__ double entry_logit(const struct call_credit &call, int64_t row,
+                                                     const int32_t *tokens, int e) {
+    if (call.part == KERNEL_CREDIT_DECIDE) {
+        return (double)call.entries[row * call.n_slots + e];
+    }
+    const int token = tokens[e] - call.first_token;
+    return token >= 0 && token < call.n_vocab ? logit_at(call, row * call.n_vocab + token) : 0;
+}
+
+static __device__ __forceinline__ void decide(const struct call_credit &call, int row,
+                                              const int32_t *list, int n) {
+    const int lane = threadIdx.x % 32;
+    const int32_t *tokens = list + 2;
+    const float *earned = reinterpret_cast<const float *>(tokens + call.n_slots);
+    const double p = (double)call.confidence[row];
+    const double top = entry_logit(call, row, tokens, find_entry(tokens, n, call.token[row]));
     double added = 0, best = -INFINITY;
     int32_t chosen = INT32_MAX;
     for (int e = lane; e < n; e += 32) {
-        const double x = logit_at(call, first + tokens[e]) - top;
+        const double x = entry_logit(call, row, tokens, e) - top;
         const double raised = x + credit_bonus(earned[e], call.alpha);
         added += exp(raised) - exp(x);
         if (raised > best || (raised == best && tokens[e] < chosen)) {
@@ -109,6 +123,28 @@ static __global__ void __launch_bounds__(CREDIT_THREADS)
     if (lane == 0) {
         call.token[row] = chosen;
         call.confidence[row] = (float)(exp(best) / (1 / p + added));
+    }
+}
+
+static __global__ void __launch_bounds__(CREDIT_THREADS)
+    credit_kernel(const struct call_credit call) {
+    dependencies_wait();
+    dependents_launch();
+    const int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= call.n_rows) {
+        return;
+    }
+    int32_t *list = list_of(call, row);
+    int n = 0;
+    if (list) {
+        n = call.part == KERNEL_CREDIT_DECIDE ? list[0] : earn(call, row, list);
+    }
+    for (int e = lane; call.part == KERNEL_CREDIT_EARN && e < call.n_slots; e += 32) {
+        call.entries[(int64_t)row * call.n_slots + e] =
+            e < n ? (float)entry_logit(call, row, list + 2, e) : 0;
+    }
+    if (list && call.part != KERNEL_CREDIT_EARN) {
+        decide(call, row, list, n);
     }
 }
 

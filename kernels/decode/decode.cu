@@ -302,8 +302,12 @@ extern "C" cudaError_t kernel_decode(const struct call_decode *call, cudaStream_
 static __global__ void __launch_bounds__(PENALISE_THREADS)
     penalise_kernel(const struct call_penalise call) {
     const int i = blockIdx.x * PENALISE_THREADS + threadIdx.x, row = call.first_row + i;
-    if (i < call.n_rows && row > 0 && call.position[row] == call.position[row - 1] + 1) {
-        const int64_t at = (int64_t)i * call.n_vocab + call.canvas[call.position[row - 1]];
+    if (i >= call.n_rows || row == 0 || call.position[row] != call.position[row - 1] + 1) {
+        return;
+    }
+    const int token = call.canvas[call.position[row - 1]] - call.first_token;
+    if (token >= 0 && token < call.n_vocab) {
+        const int64_t at = (int64_t)i * call.n_vocab + token;
         __nv_bfloat16 *logit = static_cast<__nv_bfloat16 *>(call.logits) + at;
         *logit = __float2bfloat16_rn(RULE_ADD(__bfloat162float(*logit), -call.penalty));
     }

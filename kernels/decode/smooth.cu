@@ -85,11 +85,13 @@ static __global__ void __launch_bounds__(SOFTMAX_THREADS, 2)
     const int misplaced = (int)((int64_t)blockIdx.x * n % 8);
     const int lead = min(n, misplaced ? 8 - misplaced : 0), n_vectors = (n - lead) / 8;
     const int tail = lead + n_vectors * 8 + thread;
+    const bool is_whole = call.top == nullptr;
     struct softmax_sum mine = {-FLT_MAX, 0.0f};
-    if (thread < lead) {
+    if (is_whole && thread < lead) {
         softmax_add(mine, __bfloat162float(row[thread]));
     }
-    for (int base = thread; base < n_vectors; base += SOFTMAX_THREADS * SOFTMAX_VECTORS) {
+    for (int base = is_whole ? thread : n_vectors; base < n_vectors;
+         base += SOFTMAX_THREADS * SOFTMAX_VECTORS) {
         struct bf16x8 v[SOFTMAX_VECTORS];
 #pragma unroll
         for (int i = 0; i < SOFTMAX_VECTORS; i++) {
@@ -104,11 +106,12 @@ static __global__ void __launch_bounds__(SOFTMAX_THREADS, 2)
             }
         }
     }
-    if (tail < n) {
+    if (is_whole && tail < n) {
         softmax_add(mine, __bfloat162float(row[tail]));
     }
-    const struct softmax_sum all = softmax_of_block(mine);
-    const float scale = 1.0f / all.sum;
+    struct softmax_sum all = softmax_of_block(mine);
+    all.top = is_whole ? all.top : call.top[blockIdx.x];
+    const float scale = is_whole ? 1.0f / all.sum : call.confidence[blockIdx.x];
     if (thread < lead) {
         y[thread] =
             __float2bfloat16(softmax_power(__bfloat162float(row[thread]) - all.top) * scale);

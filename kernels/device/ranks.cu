@@ -348,6 +348,9 @@ static __global__ void combine_ranks_kernel(const struct call_combine call) {
     }
     call.token[row] = token[rank_words * best] + (int32_t)best * call.n_vocab;
     call.confidence[row] = 1.0f / sum;
+    if (call.logit) {
+        call.logit[row] = logit[rank_words * best];
+    }
     if (!call.margin) {
         return;
     }

@@ -106,8 +106,11 @@ void ref_decode(const struct call_decode *call) {
 void ref_penalise(const struct call_penalise *call) {
     for (int64_t i = 0; i < call->n_rows; i++) {
         const int64_t row = call->first_row + i;
-        if (row > 0 && call->position[row] == call->position[row - 1] + 1) {
-            const int64_t at = i * call->n_vocab + call->canvas[call->position[row - 1]];
+        const bool follows = row > 0 && call->position[row] == call->position[row - 1] + 1;
+        const int32_t token =
+            follows ? call->canvas[call->position[row - 1]] - call->first_token : -1;
+        if (token >= 0 && token < call->n_vocab) {
+            const int64_t at = i * call->n_vocab + token;
             const double logit = ref_load(call->logits, call->dtype, at);
             ref_store(call->logits, call->dtype, at, logit - (double)call->penalty);
         }
@@ -130,37 +133,69 @@ static int32_t entry_of(int32_t *tokens, float *earned, int32_t *n, int32_t n_sl
     return entry;
 }
 
+/* What a pass earns. */
+static void earn(const struct call_credit *call, int64_t row, int32_t *list) {
+    int32_t *tokens = list + 2;
+    float *earned = (float *)(void *)(tokens + call->n_slots);
+    for (int32_t e = 0; e < list[0]; e++) {
+        earned[e] = credit_faded(earned[e], call->beta);
+    }
+    const int32_t mine = entry_of(tokens, earned, &list[0], call->n_slots, call->token[row]);
+    earned[mine] = credit_earned(earned[mine], call->confidence[row], call->gamma);
+}
+
+/* The logit of an entry's token; 0 where it is another rank's. */
+static double entry_logit(const struct call_credit *call, int64_t row, const int32_t *list,
+                          int32_t e) {
+    if (call->part == KERNEL_CREDIT_DECIDE) {
+        return (double)call->entries[row * call->n_slots + e];
+    }
+    const int32_t token = list[2 + e] - call->first_token;
+    return token >= 0 && token < call->n_vocab
+               ? ref_load(call->logits, call->dtype, row * call->n_vocab + token)
+               : 0;
+}
+
+/* Relative to the logit that was the largest: what all exponentials add up to, and what credit adds
+ * to it. */
+static void decide(const struct call_credit *call, int64_t row, const int32_t *list) {
+    const int32_t *tokens = list + 2;
+    const float *earned = (const float *)(const void *)(tokens + call->n_slots);
+    int32_t first = 0, token = call->token[row];
+    while (tokens[first] != token) {
+        first++;
+    }
+    const double top = entry_logit(call, row, list, first);
+    double sum = 1 / (double)call->confidence[row], best = 0;
+    for (int32_t e = 0; e < list[0]; e++) {
+        const double x = entry_logit(call, row, list, e) - top;
+        const double raised = x + credit_bonus(earned[e], call->alpha);
+        sum += exp(raised) - exp(x);
+        if (e == 0 || raised > best || (raised == best && tokens[e] < token)) {
+            best = raised;
+            token = tokens[e];
+        }
+    }
+    call->token[row] = token;
+    call->confidence[row] = (float)(exp(best) / sum);
+}
+
 void ref_credit(const struct call_credit *call) {
     for (int64_t row = 0; row < call->n_rows; row++) {
         const bool masked = !call->canvas || call->canvas[call->position[row]] == call->mask_token;
-        if (call->lists[row] < 0 || !masked || isnan(call->confidence[row])) {
-            continue;
+        const bool is_counted = call->lists[row] >= 0 && masked && !isnan(call->confidence[row]);
+        int32_t *list =
+            is_counted ? call->state + (int64_t)call->lists[row] * (2 * call->n_slots + 2) : NULL;
+        if (is_counted && call->part != KERNEL_CREDIT_DECIDE) {
+            earn(call, row, list);
         }
-        int32_t *list = call->state + (int64_t)call->lists[row] * (2 * call->n_slots + 2);
-        int32_t *tokens = list + 2;
-        float *earned = (float *)(void *)(tokens + call->n_slots);
-        for (int32_t e = 0; e < list[0]; e++) {
-            earned[e] = credit_faded(earned[e], call->beta);
+        for (int32_t e = 0; call->part == KERNEL_CREDIT_EARN && e < call->n_slots; e++) {
+            const bool is_entry = is_counted && e < list[0];
+            call->entries[row * call->n_slots + e] =
+                is_entry ? (float)entry_logit(call, row, list, e) : 0;
         }
-        const double p = (double)call->confidence[row];
-        const int64_t first = row * call->n_vocab;
-        const double top = ref_load(call->logits, call->dtype, first + call->token[row]);
-        const int32_t mine = entry_of(tokens, earned, &list[0], call->n_slots, call->token[row]);
-        earned[mine] = credit_earned(earned[mine], call->confidence[row], call->gamma);
-        /* Relative to the logit that was the largest: what all exponentials add up to, and what
-         * credit adds to it. */
-        double sum = 1 / p, best = 0;
-        int32_t token = call->token[row];
-        for (int32_t e = 0; e < list[0]; e++) {
-            const double x = ref_load(call->logits, call->dtype, first + tokens[e]) - top;
-            const double raised = x + credit_bonus(earned[e], call->alpha);
-            sum += exp(raised) - exp(x);
-            if (e == 0 || raised > best || (raised == best && tokens[e] < token)) {
-                best = raised;
-                token = tokens[e];
-            }
+        if (is_counted && call->part != KERNEL_CREDIT_EARN) {
+            decide(call, row, list);
         }
-        call->token[row] = token;
-        call->confidence[row] = (float)(exp(best) / sum);
     }
 }

@@ -47,6 +47,9 @@ void ref_combine(const struct call_combine *call) {
         }
         call->token[row] = parts[best].token + best * call->n_vocab;
         call->confidence[row] = (float)(1 / sum);
+        if (call->logit) {
+            call->logit[row] = (float)parts[best].logit;
+        }
         if (!call->margin) {
             continue;
         }

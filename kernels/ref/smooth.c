@@ -20,9 +20,9 @@ static double largest(const struct call_softmax *call, int64_t first) {
 void ref_softmax(const struct call_softmax *call) {
     for (int64_t row = 0; row < call->n_rows; row++) {
         const int64_t first = row * call->n_vocab;
-        const double most = largest(call, first);
-        double sum = 0;
-        for (int64_t i = 0; i < call->n_vocab; i++) {
+        const double most = call->top ? (double)call->top[row] : largest(call, first);
+        double sum = call->top ? 1 / (double)call->confidence[row] : 0;
+        for (int64_t i = 0; !call->top && i < call->n_vocab; i++) {
             sum += exp(ref_load(call->logits, call->dtype, first + i) - most);
         }
         for (int64_t i = 0; i < call->n_vocab; i++) {

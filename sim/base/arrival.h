@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/base/sampling.h"
 
 struct arrival {
     int64_t arrival_ns;        /* from the start of the run, never decreasing */
@@ -34,7 +35,8 @@ struct arrival {
     /* Written by the loop where arrivals follow from completions: 1 + its place in their order; 0:
      * they arrive in the order of their times and, at one time, of their ids. */
     uint64_t place;
-    int64_t cancel_ns; /* when who asked for it leaves, so that it is taken out; 0: never */
+    struct sampling sampling; /* of its tokens; zeros: the system's */
+    int64_t cancel_ns;        /* when who asked for it leaves, so that it is taken out; 0: never */
 };
 
 enum source_reply {

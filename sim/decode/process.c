@@ -90,9 +90,16 @@ static void draw_independent(const struct decode_process *process, uint64_t seed
 }
 
 /* The power that the temperature raises probabilities to; 0: they stay as they are. */
-static double sharpness(const struct decode_process *process) {
-    bool stays = process->temperature == 0 || process->temperature == 1;
-    return stays ? 0 : 1 / process->temperature;
+static double sharpness(const struct decode_process *process, const struct decode_view *view) {
+    const double temperature =
+        view->drawing != NULL ? (double)view->drawing->temperature : process->temperature;
+    bool stays = temperature == 0 || temperature == 1;
+    return stays ? 0 : 1 / temperature;
+}
+
+static const struct draw_rule *rule_of(const struct decode_process *process,
+                                       const struct decode_view *view) {
+    return view->drawing != NULL ? view->drawing : &process->drawing;
 }
 
 /* The second token's share of what the first leaves, before any temperature. */
@@ -200,7 +207,7 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
         return;
     }
     struct walk walk = walk_start(process, seed, view);
-    const double s = sharpness(process);
+    const double s = sharpness(process, view);
     uint64_t tail_key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
@@ -215,8 +222,8 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
 }
 
 /* Whether confidences are others than the most likely tokens' at the temperature. */
-static bool is_drawn(const struct decode_process *process) {
-    const struct draw_rule *by = &process->drawing;
+static bool is_drawn(const struct decode_process *process, const struct decode_view *view) {
+    const struct draw_rule *by = rule_of(process, view);
     return by->draws || (by->of == DRAW_OF_KEPT && (by->top_k > 0 || by->top_p < 1));
 }
 
@@ -227,9 +234,9 @@ struct choices {
 
 static struct choices choices_at(const struct decode_process *process, uint64_t tail_key,
                                  const struct decode_view *view, uint32_t i, double p) {
-    const struct draw_rule *by = &process->drawing, whole = {.top_p = 1};
+    const struct draw_rule *by = rule_of(process, view), whole = {.top_p = 1};
     double q = second_share(process, tail_key, view->block_start + (uint64_t)i);
-    double s = process->independent || is_behind_text(view, i) ? 0 : sharpness(process);
+    double s = process->independent || is_behind_text(view, i) ? 0 : sharpness(process, view);
     double sharp = s > 0 ? sharpened_share(q, s) : q;
     struct ladder kept = ladder_of(by, p, sharp);
     if (by->of == DRAW_OF_MODEL && s > 0) {
@@ -246,7 +253,7 @@ static void drawn_confidence(const struct decode_process *process, uint64_t seed
         if (is_wanted(view, i)) {
             struct choices at = choices_at(process, tail_key, view, i, (double)confidence[i]);
             double u = (double)keyed_draw(token_key, view->block_start + (uint64_t)i);
-            double place = process->drawing.draws ? ladder_draw(&at.kept, u) : 0;
+            double place = rule_of(process, view)->draws ? ladder_draw(&at.kept, u) : 0;
             confidence[i] = inside(ladder_probability(&at.of, place));
         }
     }
@@ -255,7 +262,7 @@ static void drawn_confidence(const struct decode_process *process, uint64_t seed
 void process_confidence(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, float *confidence) {
     likeliest(process, seed, view, confidence);
-    if (is_drawn(process)) {
+    if (is_drawn(process, view)) {
         drawn_confidence(process, seed, view, confidence);
     }
 }
@@ -277,11 +284,11 @@ static void drawn_statistics(const struct decode_process *process, uint64_t seed
 void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy) {
-    if (is_drawn(process)) {
+    if (is_drawn(process, view)) {
         drawn_statistics(process, seed, view, margin, entropy);
         return;
     }
-    const double s = sharpness(process);
+    const double s = sharpness(process, view);
     uint64_t key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         margin[i] = entropy[i] = 0;
@@ -312,7 +319,7 @@ void process_revisions(const struct decode_process *process, uint64_t seed,
     const uint64_t bar_key = rng_key(stream(seed, DRAW_BAR), view->request, 0);
     const uint64_t edit_key = rng_key(stream(seed, DRAW_EDIT), view->request, view->step_in_block);
     const uint64_t tail_key = tail_key_of(seed, view);
-    const double s = sharpness(process);
+    const double s = sharpness(process, view);
     struct walk walk = walk_start(process, seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         const uint64_t position = view->block_start + (uint64_t)i;

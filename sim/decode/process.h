@@ -138,6 +138,8 @@ struct decode_view {
     const uint8_t *masked;              /* [block_length], 1: still masked */
     const uint8_t *wanted; /* [block_length], 1: its confidence is asked for; NULL: all are */
     uint32_t behind_text;  /* how many of the block's last positions follow the end of text */
+    const struct draw_rule
+        *drawing; /* the request's own; NULL: the process's, and its temperature */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "sim/base/sampling.h"
 #include "sim/policy/rows.h"
 #include "sim/step/shape.h"
 
@@ -109,7 +110,8 @@ struct request {
     /* Fixed on arrival as well. */
     uint64_t id;
     int64_t arrival_ns;
-    int64_t deadline_ns; /* when it should be finished; INT64_MAX: it has no deadline */
+    int64_t deadline_ns;      /* when it should be finished; INT64_MAX: it has no deadline */
+    struct sampling sampling; /* what it says of how its tokens are drawn */
 
     /* For decoders and caches that read it (their flag reads_load), else zeros: the load when its
      * next step was planned; while a step is under way, and until it has ended, when that began. */

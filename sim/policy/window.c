@@ -64,7 +64,9 @@ uint32_t window_extent(const struct request *request, uint32_t position) {
 }
 
 uint64_t window_draw_key(const struct request *request, uint64_t seed) {
-    uint64_t key = rng_key(seed, request->id, request->committed_tokens);
+    const uint64_t own = request->sampling.seed;
+    uint64_t key = own > 0 ? rng_key(own - 1, 0, request->committed_tokens)
+                           : rng_key(seed, request->id, request->committed_tokens);
     uint32_t earlier = window_earlier(request);
     return earlier == 0 ? key : rng_key(key, request->committed_tokens, earlier);
 }

@@ -128,7 +128,8 @@ static inline uint32_t window_earlier(const struct request *request) {
 }
 
 /* The key of the next pass's draws, which no other pass of the request has: it is made of seed and
- * id, of how many positions are committed, and of window_earlier. */
+ * id, or of the request's own seed alone, of how many positions are committed, and of
+ * window_earlier. */
 uint64_t window_draw_key(const struct request *request, uint64_t seed);
 
 /* ---- the scheduler's words, 0: as configured ---- */

@@ -257,6 +257,7 @@ static struct request request_of(const struct system *system, const struct arriv
         .tenant = arrival->tenant,
         .priority = arrival->priority,
         .predicted_tokens = arrival->predicted_tokens,
+        .sampling = arrival->sampling,
         .deadline_ns = arrival->due_ns > 0 ? arrival->arrival_ns + arrival->due_ns : INT64_MAX,
         .admitted_ns = -1,
         .first_token_ns = -1,
@@ -269,9 +270,8 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
     life->result->arrived++;
-    int status = report_arrival(life, arrival, err);
-    if (status != 0) {
-        return status;
+    if (report_arrival(life, arrival, err) != 0) {
+        return err_status(err);
     }
     if ((uint64_t)arrival->prompt_tokens + arrival->output_tokens > settings->context_tokens) {
         return reject_arrival(life, arrival, NULL, REJECT_CONTEXT, err);
@@ -297,7 +297,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     window_enter(request, 0);
     plan_block(life, slot);
     plan_memory(life, request);
-    status = plan_step(life, request, tracked, err);
+    int status = plan_step(life, request, tracked, err);
     if (status != 0) {
         return status;
     }

@@ -14,6 +14,7 @@
 #include "sim/serve/selection.h"
 #include "sim/serve/telling.h"
 #include "sim/serve/unroll.h"
+#include "sim/system/system_sampling.h"
 
 struct loop {
     struct lifecycle life;
@@ -47,6 +48,13 @@ static int peek_arrival(struct loop *loop, struct err *err) {
     return (int)err->kind;
 }
 
+static int check_sampling(const struct loop *loop, struct err *err) {
+    struct err why = {0};
+    return system_check_sampling(loop->life.system, &loop->pending.sampling, &why) == 0
+               ? 0
+               : err_usage(err, "request %" PRIu64 ": %s", loop->pending.id, why.text);
+}
+
 static int take_arrivals(struct loop *loop, struct err *err) {
     const struct arrival_source *source = &loop->asked->source;
     if (source->back != NULL && loop->has_pending) {
@@ -58,7 +66,8 @@ static int take_arrivals(struct loop *loop, struct err *err) {
         loop->has_pending = false;
         loop->life.next_arrival_ns = INT64_MAX;
         loop->pending.place = source->completed != NULL ? loop->result->arrived + 1 : 0;
-        status = lifecycle_arrive(&loop->life, &loop->pending, err);
+        status = check_sampling(loop, err);
+        status = status == 0 ? lifecycle_arrive(&loop->life, &loop->pending, err) : status;
         if (status == 0) {
             status = peek_arrival(loop, err);
         }

@@ -6,6 +6,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/policy/decoder/take_back.h"
+#include "sim/system/system_sampling.h"
 
 bool positions_wanted(const struct system *s) {
     return s->decoder->count == NULL || system_leaves_out(s) || s->cache->memory_bytes > 0;
@@ -35,9 +36,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
         system->scheduler->says_rows != 0 ? mem_reserved(n_slots * window, sizeof *p->seen) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
-        struct decoder_credit credit;
-        system->decoder->credit(system->decoder_state, &credit);
-        p->credit = credit.rule;
+        system->decoder->credit(system->decoder_state, &p->credit);
         p->earned = mem_reserved(2 * (size_t)n_slots * window, sizeof *p->earned);
     }
 }
@@ -371,6 +370,11 @@ static void revise(struct positions *p, uint32_t slot, const struct decode_rule 
     }
 }
 
+/* Whether a request says anything of what its confidences are by. */
+static bool asks_own(const struct sampling *asked) {
+    return asked->temperature > 0 || asked->top_k > 0 || asked->top_p > 0;
+}
+
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
  * Where a record says the number, the same confidences give the same choice. A device's confidences
  * are not recorded: of its records only the number is right. */
@@ -380,8 +384,10 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     const void *state = p->system->decoder_state;
     const struct settings *settings = &p->system->settings;
     const bool smooths = settings->iteration == ITERATION_SMOOTH;
-    const struct decode_view view = view_of(p, slot, request);
+    struct decode_view view = view_of(p, slot, request);
+    const struct draw_rule drawing = system_drawing(p->system, &request->sampling);
     struct request before;
+    view.drawing = asks_own(&request->sampling) ? &drawing : NULL;
     go_before_step(request, &before);
     const struct choice_asked asked = {
         .process = &p->system->process,

@@ -28,13 +28,12 @@ struct graph_options {
     bool draws;            /* tokens are drawn from stored logits, or their confidences tempered, */
     bool draws_kept;       /* among the most likely ones, which are looked for */
     uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */
-    bool credit_matrix;    /* a number for every token of a row instead of the list */
     bool smooths; /* probabilities of each logit row make an embedding that the next step adds
                      to its input (sim/decode/smooth.h); logits are stored */
 };
 
 /* Bytes of one row's credit. */
-int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options);
+int64_t graph_credit_bytes(const struct graph_options *options);
 
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */
 enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };

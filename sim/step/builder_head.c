@@ -1,16 +1,15 @@
 /* The head: logits, what is read off them, and the commit. */
+#include "kernels/rules/draw.h"
 #include "sim/step/builder_parts.h"
 
-int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
+int64_t graph_credit_bytes(const struct graph_options *options) {
     /* How many entries, padding; a token and a number for each. */
-    int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
-    return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
+    return (2LL * options->credit_slots + 2) * F32_BYTES;
 }
 
-/* Where only some of the rows are sampled, they are in no loop. */
 static int add_logits(struct builder *b, const char *name, enum symbol rows, int64_t per) {
     int tensor = graph_add_tensor(b->g, name, rows, per);
-    b->g->tensors[tensor].is_logits = b->options->samples_output;
+    b->g->tensors[tensor].is_logits = true;
     return tensor;
 }
 
@@ -25,36 +24,118 @@ static int add_candidates(struct builder *b) {
     return graph_add_tensor(b->g, "candidates", b->sampled, candidate_bytes(b) + logit_bytes);
 }
 
-/* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
- */
+/* Whether what is read off a row of logits after its most likely token is read by ranks, each of
+ * its own part. */
+static bool ranks_read_logits(const struct builder *b) {
+    return model_ranks(b->m) > 1 && !b->m->whole_head &&
+           (b->options->draws || b->options->credit_slots > 0 || b->options->smooths);
+}
+
+/* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
+ * of them is the row's, with its logit where ranks read on. */
+static int add_combination(struct builder *b, int decided) {
+    struct graph *g = b->g;
+    const uint32_t ranks = model_ranks(b->m);
+    const int64_t logit_bytes = ranks_read_logits(b) ? F32_BYTES : 0;
+    int gathered = graph_add_tensor(g, "gathered candidates", b->sampled,
+                                    ranks * g->tensors[decided].bytes.per);
+    int combined =
+        graph_add_tensor(g, "combined candidates", b->sampled, candidate_bytes(b) + logit_bytes);
+    graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, b->sampled, LIST(decided),
+                 LIST(gathered));
+    graph_add_op(g, "combine", OP_COMBINE, b->sampled, LIST(gathered), LIST(combined));
+    return combined;
+}
+
+/* Credit changes the candidates. Each rank has the lists, and logits of its own tokens in them: of
+ * each entry one rank has what is not 0. */
 static void add_credit(struct builder *b, int logits, int decided, int earned) {
-    const int in[] = {logits, decided, earned, -1};
-    if (b->options->credit_matrix) {
-        int raised = graph_add_tensor(b->g, "logits with credit", SYM_LOGIT_ROWS,
-                                      model_logits_bytes_per_row(b->m, F32_BYTES));
-        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned, raised));
-    } else {
-        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned));
+    struct graph *g = b->g;
+    if (!ranks_read_logits(b)) {
+        graph_add_op(g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, LIST(logits, decided, earned),
+                     LIST(decided, earned));
+        return;
+    }
+    int entries = graph_add_tensor(g, "logits of credit", SYM_LOGIT_ROWS,
+                                   (int64_t)b->options->credit_slots * F32_BYTES);
+    g->tensors[entries].single = true;
+    graph_add_op(g, "logits of credit", OP_CREDIT_LOGITS, SYM_LOGIT_ROWS,
+                 LIST(logits, decided, earned), LIST(entries, earned));
+    add_all_reduce(b, "credit all-reduce", entries);
+    graph_add_op(g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, LIST(entries, decided, earned),
+                 LIST(decided));
+}
+
+/* What parts of a draw send to all ranks, and where that arrives. */
+struct sending {
+    int sent, gathered;
+};
+
+static struct sending add_sending(struct builder *b, const char *name, const char *gathered_name,
+                                  size_t bytes) {
+    const int64_t all_bytes = (int64_t)model_ranks(b->m) * (int64_t)bytes;
+    const int sent = graph_add_tensor(b->g, name, b->sampled, (int64_t)bytes);
+    return (struct sending){sent, graph_add_tensor(b->g, gathered_name, b->sampled, all_bytes)};
+}
+
+/* A draw by ranks, each of its own logits, in parts with a gathering after each but the last. */
+static void add_draw_parts(struct builder *b, int logits, int decided) {
+    struct graph *g = b->g;
+    const bool cuts = b->options->draws_kept;
+    const int bytes = (int)graph_element_bytes(g);
+    const struct sending sums = add_sending(b, "sums of draws", "gathered sums",
+                                            sizeof(struct draw_sums)),
+                         found = add_sending(b, "drawn tokens", "gathered tokens",
+                                             sizeof(struct draw_found));
+    struct sending bins = {-1, -1};
+    if (cuts) {
+        bins = add_sending(b, "bins of draws", "gathered bins", sizeof(struct draw_bins));
+    }
+    int state = graph_add_tensor(g, "state of draws", b->sampled, sizeof(struct draw_state));
+    int received = -1;
+    for (int number = 0;; number++) {
+        const enum draw_step step = draw_part_of(number, cuts, bytes).step;
+        const struct sending *to = step == DRAW_SEARCH ? &bins : step == DRAW_FIND ? &found : &sums;
+        const bool is_last = step == DRAW_FINISH;
+        const int in[] = {logits, decided, number > 0 ? state : -1, received, -1};
+        struct op *op = graph_add_op(g, "draw", OP_DRAW_PART, b->sampled, in,
+                                     is_last ? LIST(decided) : LIST(to->sent, state));
+        op->part = (uint32_t)number;
+        op->cuts = cuts;
+        if (is_last) {
+            return;
+        }
+        graph_add_op(g, "draws all-gather", OP_ALL_GATHER, b->sampled, LIST(to->sent),
+                     LIST(to->gathered));
+        received = to->gathered;
     }
 }
 
 /* A drawn token replaces the most likely one. Logits are read to sum their exponentials, to find
  * those that are kept, and to draw. */
 static void add_draw(struct builder *b, int logits, int decided) {
+    if (ranks_read_logits(b)) {
+        add_draw_parts(b, logits, decided);
+        return;
+    }
     const int kept = b->options->draws_kept ? logits : -1;
     graph_add_op(b->g, "draw", OP_DRAW, b->sampled, LIST(logits, decided, kept, kept),
                  LIST(decided));
 }
 
 /* The embedding that a step expects of each row: probabilities, of the stored logits where the
- * runtime has none, times the table of embeddings. */
-static void add_expectation(struct builder *b, int logits, int probabilities, int expected) {
+ * runtime has none, times the table of embeddings. A rank's are of its own tokens, by the largest
+ * logit of all. */
+static void add_expectation(struct builder *b, int logits, int decided, int probabilities,
+                            int expected) {
     struct graph *g = b->g;
     const struct model *m = b->m;
     if (probabilities < 0) {
+        const int whole = ranks_read_logits(b) ? decided : -1;
         probabilities = add_logits(b, "probabilities", SYM_LOGIT_ROWS,
                                    model_logits_bytes_per_row(m, graph_element_bytes(g)));
-        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
+        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits, whole),
+                     LIST(probabilities));
     }
     add_linear(g, "embedding of probabilities", WEIGHT_EMBEDDING, SYM_LOGIT_ROWS, m->hidden,
                m->vocab, probabilities, expected);
@@ -69,8 +150,8 @@ static void keep_expectation(struct builder *b, int expected) {
 }
 
 /* What is read off stored logits: a softmax of them, or of a wider copy, the largest and its
- * probability. Returns the probabilities, or -1. */
-static int add_choice(struct builder *b, int logits, int decided) {
+ * probability. Returns the probabilities, or -1; read: the logits that are looked at. */
+static int add_choice(struct builder *b, int logits, int decided, int *read) {
     struct graph *g = b->g;
     const struct model *m = b->m;
     int64_t vocab = m->vocab;
@@ -104,9 +185,7 @@ static int add_choice(struct builder *b, int logits, int decided) {
                           LIST(decided));
     }
     add_eager(op, b->options, vocab);
-    if (b->options->draws) {
-        add_draw(b, sampled, decided);
-    }
+    *read = sampled;
     return probabilities;
 }
 
@@ -115,9 +194,9 @@ static int add_choice(struct builder *b, int logits, int decided) {
 static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
     const struct model *m = b->m;
-    int earned = b->options->credit_slots > 0 ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS,
-                                                                graph_credit_bytes(m, b->options))
-                                              : -1;
+    int earned = b->options->credit_slots > 0
+                     ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS, graph_credit_bytes(b->options))
+                     : -1;
     int expected = b->options->smooths
                        ? graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes)
                        : -1;
@@ -136,12 +215,18 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
         logits = shifted;
     }
-    int probabilities = add_choice(b, logits, decided);
+    int read = logits, probabilities = add_choice(b, logits, decided, &read);
+    if (ranks_read_logits(b)) {
+        decided = add_combination(b, decided);
+    }
+    if (b->options->draws) {
+        add_draw(b, read, decided);
+    }
     if (earned >= 0) {
         add_credit(b, logits, decided, earned);
     }
     if (expected >= 0) {
-        add_expectation(b, logits, probabilities, expected);
+        add_expectation(b, logits, decided, probabilities, expected);
     }
     if (!b->options->samples_output) {
         graph_end_loop(g, decided);
@@ -162,23 +247,6 @@ static int add_fused_head(struct builder *b, int normed) {
     return decided;
 }
 
-/* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
- * of them is the row's. */
-static int add_combination(struct builder *b, int decided) {
-    struct graph *g = b->g;
-    uint32_t ranks = model_ranks(b->m);
-    if (ranks == 1) {
-        return decided;
-    }
-    int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,
-                                    ranks * g->tensors[decided].bytes.per);
-    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
-    graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, SYM_LOGIT_ROWS, LIST(decided),
-                 LIST(gathered));
-    graph_add_op(g, "combine", OP_COMBINE, SYM_LOGIT_ROWS, LIST(gathered), LIST(combined));
-    return combined;
-}
-
 void builder_add_head(struct builder *b) {
     struct graph *g = b->g;
     graph_add_segment(g, "head", 1);
@@ -189,7 +257,9 @@ void builder_add_head(struct builder *b) {
     add_eager(norm, b->options, b->m->hidden);
     normed = builder_quantised(b, "quantised head input", WEIGHT_HEAD, normed, 1, b->m->hidden);
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
-    decided = add_combination(b, decided);
+    if (model_ranks(b->m) > 1 && !ranks_read_logits(b)) {
+        decided = add_combination(b, decided);
+    }
     if (b->options->smooths) {
         int steps = graph_add_cache(g, "steps and thresholds", b->sampled, 8);
         graph_add_op(g, "next step", OP_NEXT_STEP, b->sampled, LIST(steps), LIST(steps));

@@ -57,7 +57,7 @@ struct tensor {
                      channels */
     enum number_type type; /* of its numbers, where it has such: ids, scores and lists have widths
                               of their own */
-    bool is_logits;        /* logits or a copy of them, outside the loop over their chunks */
+    bool is_logits;        /* logits, or as many numbers made of them */
     int loop;              /* whose chunk it holds, instead of all rows; or -1 */
     int alias;             /* index of the tensor whose memory it takes over, or -1 */
     int first_op, last_op; /* liveness over the list of operators, inclusive */
@@ -75,6 +75,8 @@ struct op {
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int picks; /* the tensor that lists the rows it runs over, where the step picks them; or -1 */
     uint32_t feature; /* of a layer's, which one it keeps or adds: attention's, the FFN's */
+    uint32_t part;    /* of what ranks do in several parts with exchanges in between, which one */
+    bool cuts;        /* of a draw by ranks: there are parts that search for what is kept */
     double wait_ns;   /* that an execution waits for the host, at the reference host's speed */
     enum provenance_kind wait_kind; /* what that number is */
     int weight; /* enum weight_slot: the matrix or norm that it reads; or WEIGHT_NONE */
@@ -160,9 +162,7 @@ int64_t tensor_bytes(const struct graph *graph, int tensor, const struct step_sh
                      struct chunk_rows chunks);
 
 static inline bool tensor_holds_logits(const struct graph *graph, int tensor) {
-    int loop = graph->tensors[tensor].loop;
-    return graph->tensors[tensor].is_logits ||
-           (loop >= 0 && graph->loops[loop].kind == CHUNK_LOGITS);
+    return graph->tensors[tensor].is_logits;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* The output head and what is read off its logits. */
+#include "kernels/rules/draw.h"
 #include "sim/step/graph.h"
-
 /* Its logits are never stored: what it moves is hidden states and weights. */
 static struct op_work head_work(const struct graph *graph, const struct op *op,
                                 const struct op_amount *amount) {
@@ -64,21 +64,35 @@ const struct op_type op_type_draw = {
     .work = op_pass_work,
 };
 
-/* Raised logits (credit as a matrix) are searched once they are written. A list of credit is read
- * and written whole, at most, and no more logits are read than it has entries. */
-static struct op_work credit_work(const struct graph *graph, const struct op *op,
-                                  const struct op_amount *amount) {
+/* A search reads a rank's logits as a sum of them does; a token is found in one column of them. */
+static struct op_work draw_part_work(const struct graph *graph, const struct op *op,
+                                     const struct op_amount *amount) {
     struct op_work work = op_pass_work(graph, op, amount);
-    const struct tensor *tensors = graph->tensors;
-    int64_t list = 2 * tensors[op->in[1]].bytes.per + 3 * tensors[op->in[2]].bytes.per;
-    if (op->out[2] >= 0) {
-        work.row_bytes += amount->rows * (double)tensors[op->out[2]].bytes.per;
-    } else {
-        work.row_bytes = amount->rows * (double)list;
+    const struct draw_part part =
+        draw_part_of((int)op->part, op->cuts, (int)graph_element_bytes(graph));
+    if (part.step == DRAW_FIND || part.step == DRAW_FINISH) {
+        work.row_bytes -= amount->rows * (double)graph->tensors[op->in[0]].bytes.per;
     }
     return work;
 }
 
+const struct op_type op_type_draw_part = {
+    .work = draw_part_work,
+};
+
+/* A list of credit is read and written whole, at most, and no more logits are read than it has
+ * entries. */
+static struct op_work credit_work(const struct graph *graph, const struct op *op,
+                                  const struct op_amount *amount) {
+    const struct tensor *tensors = graph->tensors;
+    int64_t list = 2 * tensors[op->in[1]].bytes.per + 3 * tensors[op->in[2]].bytes.per;
+    return (struct op_work){.row_bytes = amount->rows * (double)list};
+}
+
 const struct op_type op_type_credit = {
+    .work = credit_work,
+};
+
+const struct op_type op_type_credit_logits = {
     .work = credit_work,
 };

@@ -36,14 +36,11 @@ static int64_t count_places(struct settings *settings) {
 }
 
 void system_keep_places(struct system *s, struct graph_options *options) {
-    struct decoder_credit credit;
     if (s->decoder->credit != NULL) {
-        s->decoder->credit(s->decoder_state, &credit);
         uint32_t block = s->settings.block_tokens;
         s->credit_slots = block < CREDIT_MOST_TOKENS ? block : CREDIT_MOST_TOKENS;
         options->credit_slots = s->credit_slots;
-        options->credit_matrix = credit.matrix != 0;
-        s->decoder_bytes = graph_credit_bytes(s->model, options) * count_places(&s->settings);
+        s->decoder_bytes = graph_credit_bytes(options) * count_places(&s->settings);
     }
     if (s->settings.iteration == ITERATION_SMOOTH) {
         options->smooths = true;

@@ -38,8 +38,6 @@ static const struct {
     {"patterns of more than", "sparsed", "llada-tiny",
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
     {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
-    {"eviction in the middle", "focus", "sdar-tiny",
-     "iteration=smooth runtime.fused_head=off storage.weights=f32"},
     {"prefix_caching = on", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
     {"choices of the host", NULL, NULL, NULL}, /* no built-in decoder: tests/sim/test_unroll.c */
     {"rules that rank", NULL, NULL, NULL},     /* changed below */
@@ -49,15 +47,8 @@ static const struct {
     {"numbers in another type than f32", "dllm-serve", "llada-tiny", "storage.weights=bf16"},
     {"numbers in another type than bf16", NULL, NULL, NULL}, /* on a GPU, below */
     {"heads of other", NULL, NULL, NULL},                    /* on a GPU, below */
-    {"sampling", "fast-dllm", "dream-tiny",
-     "tensor_parallel=2 sampling=on runtime.fused_head=off storage.weights=f32"},
-    {"credit", "fast-dllm", "dream-tiny",
-     "tensor_parallel=2 decoder=credit runtime.fused_head=off storage.weights=f32"},
-    {"decoder.penalty above 0", "sglang", "llada2-tiny",
-     "tensor_parallel=2 decoder=joint-threshold decoder.penalty=1 runtime.fused_head=off "
-     "storage.weights=f32"},
-    {"iteration = smooth", "fast-dllm", "dream-tiny",
-     "tensor_parallel=2 iteration=smooth runtime.fused_head=off storage.weights=f32"},
+    {"runtime.whole_head = on", "fast-dllm", "dream-tiny",
+     "tensor_parallel=2 runtime.whole_head=on storage.weights=f32"},
     {"swap.overlaps = on", "dllm-serve", "llada-tiny",
      "swap.host_bytes=1MiB swap.overlaps=on storage.weights=f32"},
     {"host memory (swap.host_bytes) with", "fast-dllm", "llada-tiny",
@@ -103,14 +94,14 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     struct system *system = system_with("dllm-serve", "llada-tiny", "storage.weights=f32");
     struct err err = {0};
     ck_assert_msg(supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
-    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[12]);
+    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[11]);
     system->row_bytes = 12;
-    assert_lacks(system, WHERE_CPU, &feature_table[10]);
+    assert_lacks(system, WHERE_CPU, &feature_table[9]);
     system_close(system);
     system = system_with("dllm-serve", "llada-tiny", "decoder=entropy-bounded");
-    ck_assert_ptr_ne(feature_lacked(system, WHERE_CUDA), &feature_table[8]);
+    ck_assert_ptr_ne(feature_lacked(system, WHERE_CUDA), &feature_table[7]);
     system->settings.block_tokens = 5000;
-    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[8]);
+    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[7]);
     system_close(system);
 }
 
@@ -122,8 +113,8 @@ TEST(types_that_no_kernel_of_the_engine_has_are_refused_on_either_back_end) {
     for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
         struct system *system = system_with("dllm-serve", "llada-tiny", set[i]);
         struct err err = {0};
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), &feature_table[11]);
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[12]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), &feature_table[10]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[11]);
         ck_assert_int_eq(supports_system(system, WHERE_CUDA, &err), ERR_USAGE);
         ck_assert_ptr_nonnull(strstr(err.text, "set storage.weights = bf16"));
         system_close(system);
@@ -141,10 +132,10 @@ TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
         for (int kind = 0; kind < 3; kind++) {
             system->rows.kind = kinds[kind];
             system->rows.pattern.tokens = 128;
-            ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), taken ? NULL : &feature_table[13]);
+            ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), taken ? NULL : &feature_table[12]);
         }
     }
-#define HEAD(D) ck_assert_ptr_nonnull(strstr(feature_table[13].name, #D));
+#define HEAD(D) ck_assert_ptr_nonnull(strstr(feature_table[12].name, #D));
     HEAD_SIZES(HEAD)
 #undef HEAD
     system_close(system);

@@ -172,15 +172,19 @@ static void read_request_body(const char *path, const uint8_t *data, size_t size
         ASSERT(replies_open(&wanted, &replies, &err) == 0);
     }
     const struct replies none = {.chat = &chat_table[0]};
+    static const struct model model;
+    static const struct system greedy = {.name = "s", .model = &model},
+                               draws = {.name = "s", .model = &model, .settings.sampling = true};
     const struct ask_facts simulated = {.model = "m",
                                         .context_tokens = 256,
                                         .vocab = 1000,
                                         .default_tokens = 16,
                                         .takes_arrivals = false,
+                                        .system = &greedy,
                                         .replies = &replies};
     struct ask_facts device = simulated, timed = simulated;
-    device.is_device = device.samples = device.looks_for_ends = true;
-    device.temperature = device.top_p = 1;
+    device.is_device = device.looks_for_ends = true;
+    device.system = &draws;
     timed.takes_arrivals = true;
     timed.replies = &none;
     for (int is_chat = 0; is_chat < 2; is_chat++) {

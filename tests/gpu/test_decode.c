@@ -110,7 +110,7 @@ static void test_penalise(int n_rows, int n_vocab) {
         ((int64_t *)position->host)[i] = at < 2 * n_rows ? at : 2 * n_rows - 1;
     }
     for (int i = 0; i < 2 * n_rows; i++) {
-        ((int32_t *)canvas->host)[i] = between(0, n_vocab - 1);
+        ((int32_t *)canvas->host)[i] = between(0, 2 * n_vocab - 1); /* some are another rank's */
     }
     push(logits), push(position), push(canvas);
     const int first = between(0, n_rows - 1);
@@ -120,7 +120,7 @@ static void test_penalise(int n_rows, int n_vocab) {
             struct call_penalise call =
                 MAKE(struct call_penalise, .position = OF(position), .canvas = OF(canvas),
                      .penalty = 1.5f, .first_row = from, .n_rows = part ? n_rows - first : first,
-                     .n_vocab = n_vocab, .dtype = KERNEL_BF16);
+                     .n_vocab = n_vocab, .first_token = n_vocab / 2, .dtype = KERNEL_BF16);
             call.logits = (uint16_t *)OF(logits) + (int64_t)from * n_vocab;
             if (side == 1) {
                 launched(kernel_penalise(&call, NULL), "penalise");
@@ -328,10 +328,61 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
     arrays_free();
 }
 
-/* Every bit: token, probability and statistics. */
-static void test_draw(int n_rows, int n_vocab, bool ties) {
+/* Both parts, of the first rank: where a token is another's its logit counts as 0. */
+static void test_credit_parts(int n_rows, int n_vocab, int n_slots, int n_ranks) {
+    const int64_t words = 2 * n_slots + 2;
+    struct array *earned = array_new((size_t)(n_rows * words) * 4),
+                 *entries = array_new((size_t)(n_rows * n_slots) * 4);
+    struct array *token = array_new((size_t)n_rows * 4),
+                 *confidence = array_new((size_t)n_rows * 4);
+    struct array *logits = random_bf16((int64_t)n_rows * n_vocab, 3);
+    int32_t *list = malloc(sizeof *list * (size_t)n_rows);
+    memset(earned->host, 0, earned->n_bytes);
+    for (int i = 0; i < n_rows; i++) {
+        list[i] = draw() % 8 == 0 ? -1 : (i + 1) % n_rows;
+        ((int32_t *)token->host)[i] = between(0, n_ranks * n_vocab - 1);
+        ((float *)confidence->host)[i] = draw() % 9 == 0 ? NAN : (float)between(1, 100) / 100;
+    }
+    push(earned);
+    push(token);
+    push(confidence);
+    struct array *lists = integers(list, n_rows);
+    for (int part = KERNEL_CREDIT_EARN; part <= KERNEL_CREDIT_DECIDE; part++) {
+        for (int side = 0; side < 2; side++) {
+            const struct call_credit call =
+                MAKE(struct call_credit, .logits = OF(logits), .token = OF(token),
+                     .confidence = OF(confidence), .state = OF(earned), .lists = OF(lists),
+                     .entries = OF(entries), .part = (enum kernel_credit_part)part,
+                     .n_rows = n_rows, .n_vocab = n_vocab, .n_slots = n_slots, .alpha = 0.7f,
+                     .beta = 0.8f, .gamma = 0.2f, .dtype = KERNEL_BF16);
+            side ? launched(kernel_credit(&call, NULL), "credit") : ref_credit(&call);
+        }
+        if (part == KERNEL_CREDIT_EARN) {
+            check_bytes(entries, (size_t)(n_rows * n_slots) * 4, "a rank's logits of credit");
+        }
+    }
+    check_bytes(token, (size_t)n_rows * 4, "tokens of credit by ranks");
+    free(list);
+    arrays_free();
+}
+
+/* A rule for each row, some of which ask for nothing. */
+static struct array *some_rules(int n_rows) {
     static const double top_ps[] = {1, 1, 0, 0.3, 0.9, 0.999};
     static const uint32_t top_ks[] = {0, 0, 1, 7, 50, 1000000};
+    struct array *rules = array_new((size_t)n_rows * sizeof(struct draw_rule));
+    for (int row = 0; row < n_rows; row++) {
+        ((struct draw_rule *)rules->host)[row] =
+            MAKE(struct draw_rule, .top_p = top_ps[draw() % 6],
+                 .temperature = (float)between(1, 40) / 20, .top_k = top_ks[draw() % 6],
+                 .of = (uint32_t)(draw() % 3), .draws = draw() % 4 > 0);
+    }
+    push(rules);
+    return rules;
+}
+
+/* Every bit: token, probability and statistics. */
+static void test_draw(int n_rows, int n_vocab, bool ties) {
     struct array *logits = random_bf16((int64_t)n_rows * n_vocab, ties ? 0.02 : 4);
     struct array *values[4], *bits = array_new((size_t)n_rows * 8);
     for (int i = 0; i < 4; i++) {
@@ -351,16 +402,13 @@ static void test_draw(int n_rows, int n_vocab, bool ties) {
     for (int i = 0; i < 4; i++) { /* both sides start from the reference's */
         push(values[i]);
     }
-    const struct draw_rule by = {.top_p = top_ps[draw() % 6],
-                                 .temperature = (float)between(1, 40) / 20,
-                                 .top_k = top_ks[draw() % 6],
-                                 .of = (uint32_t)(draw() % 3),
-                                 .draws = draw() % 4 > 0};
+    struct array *by = some_rules(n_rows);
     for (int side = 0; side < 2; side++) {
-        const struct call_draw call = MAKE(
-            struct call_draw, .logits = OF(logits), .token = OF(values[0]),
-            .confidence = OF(values[1]), .margin = OF(values[2]), .entropy = OF(values[3]),
-            .bits = OF(bits), .by = by, .n_rows = n_rows, .n_vocab = n_vocab, .dtype = KERNEL_BF16);
+        const struct call_draw call =
+            MAKE(struct call_draw, .logits = OF(logits), .token = OF(values[0]),
+                 .confidence = OF(values[1]), .margin = OF(values[2]), .entropy = OF(values[3]),
+                 .bits = OF(bits), .by = OF(by), .n_rows = n_rows, .n_vocab = n_vocab,
+                 .dtype = KERNEL_BF16);
         if (side == 1) {
             launched(kernel_draw(&call, NULL), "draw");
         } else if (!ref_draw(&call)) {
@@ -370,9 +418,80 @@ static void test_draw(int n_rows, int n_vocab, bool ties) {
     static const char *const what[] = {"tokens", "confidences", "margins", "entropies"};
     for (int i = 0; i < 4; i++) {
         char text[64];
-        snprintf(text, sizeof text, "draw's %s, top_k %u, top_p %g", what[i], by.top_k, by.top_p);
+        snprintf(text, sizeof text, "draw's %s, %d rows of %d", what[i], n_rows, n_vocab);
         check_bytes(values[i], (size_t)n_rows * 4, text);
     }
+    arrays_free();
+}
+
+/* Both sides by the parts of ranks, which are all on one device here: what each sends lies where
+ * all receive it. */
+static void test_draw_parts(int n_rows, int n_vocab, int n_ranks, bool ties) {
+    struct array *logits[CALL_MAX_RANKS], *values[CALL_MAX_RANKS][4], *state[CALL_MAX_RANKS];
+    struct array *bits = array_new((size_t)n_rows * 8), *by = some_rules(n_rows);
+    struct array *top = array_new((size_t)n_rows * 4), *sent[2];
+    const int64_t width = (int64_t)n_ranks * n_vocab, slot = (int64_t)sizeof(struct draw_sums);
+    uint16_t *whole = malloc((size_t)(n_rows * width) * 2);
+    for (int i = 0; i < 2; i++) {
+        sent[i] = array_new((size_t)(n_ranks * n_rows * slot));
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        logits[rank] = random_bf16((int64_t)n_rows * n_vocab, ties ? 0.02 : 4);
+        state[rank] = array_new((size_t)n_rows * sizeof(struct draw_state));
+        for (int row = 0; row < n_rows; row++) {
+            memcpy(whole + row * width + (int64_t)rank * n_vocab,
+                   (uint16_t *)logits[rank]->host + (int64_t)row * n_vocab, (size_t)n_vocab * 2);
+        }
+        for (int i = 0; i < 4; i++) {
+            values[rank][i] = array_new((size_t)n_rows * 4);
+        }
+        const struct call_sample sample =
+            MAKE(struct call_sample, .logits = whole, .token = values[rank][0]->host,
+                 .confidence = values[rank][1]->host, .margin = values[rank][2]->host,
+                 .entropy = values[rank][3]->host, .logit = top->host, .n_rows = n_rows,
+                 .n_vocab = (int32_t)width, .dtype = KERNEL_BF16);
+        if (rank == n_ranks - 1 && !ref_sample(&sample)) {
+            exit(2);
+        }
+    }
+    for (int i = 0; i < n_rows; i++) {
+        ((uint64_t *)bits->host)[i] = draw();
+    }
+    push(bits);
+    push(top);
+    for (int i = 0; i < n_ranks * 4; i++) {
+        memcpy(values[i / 4][i % 4]->host, values[n_ranks - 1][i % 4]->host, (size_t)n_rows * 4);
+        push(values[i / 4][i % 4]);
+    }
+    for (int part = 0; part <= 7; part++) {
+        const enum draw_step step = draw_part_of(part, true, 2).step;
+        const int64_t bytes = step == DRAW_SEARCH ? (int64_t)sizeof(struct draw_bins)
+                              : step == DRAW_FIND ? (int64_t)sizeof(struct draw_found)
+                                                  : slot;
+        for (int rank = 0; rank < n_ranks; rank++) {
+            struct array **to = values[rank];
+            for (int side = 0; side < 2; side++) {
+                const struct call_draw of =
+                    MAKE(struct call_draw, .logits = OF(logits[rank]), .token = OF(to[0]),
+                         .confidence = OF(to[1]), .margin = OF(to[2]), .entropy = OF(to[3]),
+                         .bits = OF(bits), .by = OF(by), .n_rows = n_rows, .n_vocab = n_vocab,
+                         .dtype = KERNEL_BF16);
+                const struct call_draw_part call =
+                    MAKE(struct call_draw_part, .of = of, .logit = OF(top),
+                         .state = OF(state[rank]), .received = OF(sent[1 - part % 2]),
+                         .sent = (unsigned char *)OF(sent[part % 2]) + rank * n_rows * bytes,
+                         .part = part, .rank = rank, .n_ranks = n_ranks, .cuts = true);
+                side ? launched(kernel_draw_part(&call, NULL), "draw_part") : ref_draw_part(&call);
+            }
+        }
+    }
+    for (int i = 0; i < n_ranks * 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "value %d of rank %d of %d, %d rows of %d", i % 4, i / 4,
+                 n_ranks, n_rows, n_vocab);
+        check_bytes(values[i / 4][i % 4], (size_t)n_rows * 4, text);
+    }
+    free(whole);
     arrays_free();
 }
 
@@ -399,6 +518,10 @@ int main(int argc, char **argv) {
         test_penalise(between(1, 400), between(2, 3000));
         for (int ties = 0; ties < 8; ties++) {
             test_draw(between(1, 70), between(1, 3000), ties % 2);
+        }
+        for (int ranks = 2; ranks <= CALL_MAX_RANKS; ranks *= 2) {
+            test_draw_parts(between(1, 40), between(1, 1500), ranks, ranks == 4);
+            test_credit_parts(between(1, 70), between(2, 1500), between(1, 40), ranks);
         }
     }
     for (int masked = 0; masked < 6; masked++) { /* several rows a thread */

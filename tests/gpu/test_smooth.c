@@ -77,6 +77,33 @@ static void test_softmax(int n_rows, int n_vocab, bool in_place) {
     arrays_free();
 }
 
+#define OF(array) (side ? (array)->device : (array)->host)
+
+/* Of a rank's tokens, by what all ranks found. */
+static void test_softmax_part(int n_rows, int n_vocab) {
+    const int64_t n = (int64_t)n_rows * n_vocab;
+    struct array *logits = random_bf16(n, 4), *y = array_new((size_t)n * 2);
+    struct array *top = array_new((size_t)n_rows * 4), *confidence = array_new((size_t)n_rows * 4);
+    for (int row = 0; row < n_rows; row++) {
+        ((float *)top->host)[row] = (float)between(20, 30);
+        ((float *)confidence->host)[row] = draw() % 9 == 0 ? NAN : (float)between(1, 100) / 100;
+    }
+    push(top);
+    push(confidence);
+    for (int side = 0; side < 2; side++) {
+        const struct call_softmax call =
+            MAKE(struct call_softmax, .logits = OF(logits), .y = OF(y), .top = OF(top),
+                 .confidence = OF(confidence), .n_rows = n_rows, .n_vocab = n_vocab,
+                 .dtype = KERNEL_BF16);
+        side ? launched(kernel_softmax(&call, NULL), "softmax") : ref_softmax(&call);
+    }
+    uint16_t *got = pull(y);
+    check(is_softmax(got, y->host, n), "a rank's part of the softmax of %d rows of %d", n_rows,
+          n_vocab);
+    free(got);
+    arrays_free();
+}
+
 static struct array *some_places(int n, int n_places) {
     int32_t *places = malloc((size_t)n * sizeof *places);
     for (int i = 0; i < n; i++) { /* apart */
@@ -106,7 +133,6 @@ static void test_rows(int n_rows, int n_tokens, int n_channels) {
     push(canvas);
     push(at);
     for (int side = 0; side < 2; side++) {
-#define OF(array) (side ? (array)->device : (array)->host)
         const struct call_keep_expected keep =
             MAKE(struct call_keep_expected, .x = OF(x), .places = OF(of_rows), .step = OF(step),
                  .kept = OF(kept), .n_rows = n_rows, .n_channels = n_channels, .weight_init = 0.15,
@@ -175,6 +201,7 @@ int main(int argc, char **argv) {
     printf("seed %" PRIu64 "%s\n", state, small ? ", small" : "");
     for (int i = 0; i < (small ? 4 : 30); i++) {
         test_softmax(between(1, 40), between(1, 60), i % 2);
+        test_softmax_part(between(1, 40), between(1, 3000));
         test_softmax(between(1, 9), between(2, small ? 3000 : 30000), i % 2);
         test_rows(between(1, 70), between(1, 90), 8 * between(1, 600));
         test_next_step(between(1, 40), between(1, small ? 300 : 5000));

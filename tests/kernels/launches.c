@@ -104,6 +104,7 @@ static void add_elementwise(struct launch_list *list) {
 
 static void add_decode(struct launch_list *list) {
     add_fixed(list, DRAW_THREADS, "draw_kernel");
+    add_fixed(list, DRAW_THREADS, "draw_part_kernel");
     add_fixed(list, SOFTMAX_THREADS, "softmax_kernel");
     add_fixed(list, EXPECTED_THREADS, "keep_expected_kernel");
     add_fixed(list, EXPECTED_THREADS, "add_expected_kernel");

@@ -31,7 +31,7 @@ static struct drawn draw_of_row(const void *logits, enum kernel_dtype dtype, int
     ck_assert(ref_sample(&first));
     const struct call_draw call =
         MAKE(struct call_draw, .logits = logits, .token = &d.token, .confidence = &d.confidence,
-             .margin = &d.margin, .entropy = &d.entropy, .bits = &bits, .by = *by, .n_rows = 1,
+             .margin = &d.margin, .entropy = &d.entropy, .bits = &bits, .by = by, .n_rows = 1,
              .n_vocab = n, .dtype = dtype);
     if (of_block) {
         cpu_draw(&call);
@@ -108,6 +108,151 @@ TEST(a_blocks_steps_give_the_bits_of_the_reference) {
                       (double)b.confidence, (double)b.margin, (double)b.entropy);
         ck_assert(a.confidence >= 0 && a.confidence <= 1 && a.margin >= 0 && a.margin <= 1 &&
                   a.entropy <= 1e-6f);
+    }
+}
+
+TEST(a_rule_that_asks_for_nothing_leaves_a_row_as_it_is) {
+    const float logits[] = {1, 3, 2};
+    struct draw_rule by = rule(1, 0, 1);
+    by.draws = false;
+    for (int of_block = 0; of_block < 2; of_block++) {
+        int32_t token = 2;
+        float confidence = 0.125f, margin = 0.25f, entropy = -1;
+        const struct call_draw call =
+            MAKE(struct call_draw, .logits = logits, .token = &token, .confidence = &confidence,
+                 .margin = &margin, .entropy = &entropy, .by = &by, .n_rows = 1, .n_vocab = 3,
+                 .dtype = KERNEL_F32);
+        ck_assert(of_block ? (cpu_draw(&call), true) : ref_draw(&call));
+        ck_assert(token == 2 && confidence == 0.125f && margin == 0.25f && entropy == -1);
+    }
+}
+
+/* ---- over ranks ---- */
+
+enum { PART_ROWS = 3 };
+
+/* What a rank has of some rows while they are drawn. */
+struct partner {
+    float logits[PART_ROWS * MOST_VOCAB];
+    uint16_t rounded[PART_ROWS * MOST_VOCAB];
+    int32_t token[PART_ROWS];
+    float confidence[PART_ROWS], margin[PART_ROWS], entropy[PART_ROWS];
+    struct draw_state state[PART_ROWS];
+    struct draw_sums sent[PART_ROWS]; /* the largest of what is sent */
+};
+
+/* All parts on all ranks, which gather after each. */
+static void draw_by_ranks(struct partner *partners, int n_ranks, struct call_draw_part call) {
+    static struct draw_sums received[CALL_MAX_RANKS * PART_ROWS];
+    const int bytes = call.of.dtype == KERNEL_F32 ? 4 : 2;
+    for (call.part = 0;; call.part++) {
+        const enum draw_step step = draw_part_of(call.part, call.cuts, bytes).step;
+        const size_t size = PART_ROWS * (step == DRAW_SEARCH ? sizeof(struct draw_bins)
+                                         : step == DRAW_FIND ? sizeof(struct draw_found)
+                                                             : sizeof(struct draw_sums));
+        for (call.rank = 0; call.rank < n_ranks; call.rank++) {
+            struct partner *p = &partners[call.rank];
+            call.of.logits = bytes == 4 ? (const void *)p->logits : p->rounded;
+            call.of.token = p->token;
+            call.of.confidence = p->confidence;
+            call.of.margin = p->margin;
+            call.of.entropy = p->entropy;
+            call.state = p->state;
+            call.sent = step == DRAW_FINISH ? NULL : p->sent;
+            call.received = call.part > 0 ? received : NULL;
+            ref_draw_part(&call);
+        }
+        if (step == DRAW_FINISH) {
+            return;
+        }
+        for (int rank = 0; rank < n_ranks; rank++) {
+            memcpy((unsigned char *)received + (size_t)rank * size, partners[rank].sent, size);
+        }
+    }
+}
+
+/* Rows that ranks divide, and what one device draws of them. */
+struct divided {
+    int n_ranks;
+    int32_t part, n; /* tokens of a rank, of all */
+    enum kernel_dtype dtype;
+    bool cuts;
+    struct draw_rule by[PART_ROWS];
+    uint64_t bits[PART_ROWS];
+    float top[PART_ROWS];
+    struct drawn whole[PART_ROWS];
+};
+
+static void divide_row(struct divided *d, struct partner *partners, struct rng *rng, int row,
+                       bool is_number) {
+    static float logits[MOST_VOCAB];
+    static uint16_t rounded[MOST_VOCAB];
+    struct drawn first, *whole = &d->whole[row];
+    fill(rng, logits, d->n);
+    for (int32_t i = 0; i < d->n; i++) {
+        struct partner *p = &partners[i / d->part];
+        const int64_t at = (int64_t)row * d->part + i % d->part;
+        p->logits[at] = logits[i];
+        p->rounded[at] = rounded[i] = bf16_from_float(logits[i]);
+    }
+    const void *values = d->dtype == KERNEL_BF16 ? (const void *)rounded : logits;
+    const struct call_sample sample =
+        MAKE(struct call_sample, .logits = values, .token = &first.token,
+             .confidence = &first.confidence, .margin = &first.margin, .entropy = &first.entropy,
+             .logit = &d->top[row], .n_rows = 1, .n_vocab = d->n, .dtype = d->dtype);
+    ck_assert(ref_sample(&sample));
+    first.confidence = is_number ? first.confidence : NAN;
+    for (int rank = 0; rank < d->n_ranks; rank++) {
+        partners[rank].token[row] = first.token;
+        partners[rank].confidence[row] = first.confidence;
+        partners[rank].margin[row] = first.margin;
+        partners[rank].entropy[row] = first.entropy;
+    }
+    *whole = first;
+    const struct call_draw call = MAKE(
+        struct call_draw, .logits = values, .token = &whole->token,
+        .confidence = &whole->confidence, .margin = &whole->margin, .entropy = &whole->entropy,
+        .bits = &d->bits[row], .by = &d->by[row], .n_rows = 1, .n_vocab = d->n, .dtype = d->dtype);
+    ck_assert(ref_draw(&call));
+}
+
+static struct divided divide(struct partner *partners, struct rng *rng, int round) {
+    struct divided d = {.n_ranks = 1 << rng_below(rng, 4),
+                        .dtype = round % 2 > 0 ? KERNEL_BF16 : KERNEL_F32,
+                        .cuts = round % 3 > 0};
+    const int32_t most = (round % 10 == 0 ? MOST_VOCAB : 1200) / d.n_ranks;
+    d.part = 1 + (int32_t)rng_below(rng, (uint64_t)most);
+    d.n = d.part * d.n_ranks;
+    for (int row = 0; row < PART_ROWS; row++) {
+        d.by[row] = some_rule(rng);
+        d.by[row].top_k = d.cuts ? d.by[row].top_k : 0;
+        d.by[row].top_p = d.cuts ? d.by[row].top_p : 1;
+        d.by[row].temperature = rng_below(rng, 4) > 0 ? d.by[row].temperature : 1;
+        d.bits[row] = keyed_bits(31, (uint64_t)(round * PART_ROWS + row));
+        divide_row(&d, partners, rng, row, row < 2 || round % 5 > 0);
+    }
+    return d;
+}
+
+TEST(ranks_that_divide_a_vocabulary_draw_the_bits_of_one_device) {
+    static struct partner partners[CALL_MAX_RANKS];
+    struct rng rng = rng_stream(29, "parts");
+    for (int round = 0; round < 150; round++) {
+        const struct divided d = divide(partners, &rng, round);
+        draw_by_ranks(partners, d.n_ranks,
+                      MAKE(struct call_draw_part,
+                           .of = MAKE(struct call_draw, .bits = d.bits, .by = d.by,
+                                      .n_rows = PART_ROWS, .n_vocab = d.part, .dtype = d.dtype),
+                           .logit = d.top, .n_ranks = d.n_ranks, .cuts = d.cuts));
+        for (int at = 0; at < d.n_ranks * PART_ROWS; at++) {
+            const int rank = at / PART_ROWS, row = at % PART_ROWS;
+            const struct partner *p = &partners[rank];
+            const struct drawn got = {p->token[row], p->confidence[row], p->margin[row],
+                                      p->entropy[row]};
+            ck_assert_msg(memcmp(&got, &d.whole[row], sizeof got) == 0,
+                          "round %d, rank %d of %d, row %d: token %d, not %d", round, rank,
+                          d.n_ranks, row, got.token, d.whole[row].token);
+        }
     }
 }
 
@@ -279,9 +424,9 @@ TEST(a_row_is_drawn_alike_whatever_else_is_in_the_call) {
     float confidence[ROWS];
     uint64_t bits[ROWS];
     struct rng rng = rng_stream(13, "rows");
-    struct draw_rule by = rule(1, 40, 0.95);
-    by.of = DRAW_OF_KEPT;
+    struct draw_rule by[ROWS];
     for (int row = 0; row < ROWS; row++) {
+        by[row] = some_rule(&rng);
         fill(&rng, logits[row], VOCAB);
         bits[row] = keyed_bits(23, (uint64_t)row);
     }
@@ -294,7 +439,7 @@ TEST(a_row_is_drawn_alike_whatever_else_is_in_the_call) {
     ck_assert(ref_sample(&first));
     cpu_draw(&call);
     for (int row = 0; row < ROWS; row++) {
-        const struct drawn alone = draw_float(logits[row], VOCAB, &by, bits[row]);
+        const struct drawn alone = draw_float(logits[row], VOCAB, &by[row], bits[row]);
         ck_assert_int_eq(alone.token, token[row]);
         ck_assert_float_eq(alone.confidence, confidence[row]);
     }

@@ -99,6 +99,107 @@ TEST(a_part_that_is_no_number_leaves_no_number) {
     ck_assert_float_nan(entropy);
 }
 
+/* Lists that fill up and forget, pass after pass. */
+TEST(credit_in_two_parts_is_that_of_whole_rows) {
+    enum { PASSES = 12, SLOTS = 3, LIST = 2 * SLOTS + 2 };
+    int32_t lists[ROWS], whole_state[ROWS * LIST] = {0}, state[4][ROWS * LIST] = {{0}};
+    struct rng rng = rng_stream(5, "credit");
+    for (int pass = 0; pass < PASSES; pass++) {
+        float logits[ROWS][VOCAB], parts[4][ROWS * VOCAB], confidence[ROWS];
+        float entries[ROWS * SLOTS] = {0}, whole_confidence[ROWS];
+        int32_t token[ROWS], whole_token[ROWS];
+        const int n_ranks = pass % 2 ? 2 : 4, part = VOCAB / n_ranks;
+        for (int r = 0; r < ROWS; r++) {
+            double wide[VOCAB];
+            lists[r] = r == 3 ? -1 : r;
+            for (int i = 0; i < VOCAB; i++) {
+                logits[r][i] = (float)(i % 16 == 0 ? 6 * rng_uniform(&rng) : rng_uniform(&rng));
+                wide[i] = (double)logits[r][i];
+                parts[i / part][r * part + i % part] = logits[r][i];
+            }
+            const struct row row = row_of(wide, VOCAB);
+            token[r] = whole_token[r] = row.token;
+            confidence[r] = whole_confidence[r] = r == 4 ? NAN : (float)row.confidence;
+        }
+        struct call_credit call =
+            MAKE(struct call_credit, .logits = logits, .token = whole_token,
+                 .confidence = whole_confidence, .state = whole_state, .lists = lists,
+                 .n_rows = ROWS, .n_vocab = VOCAB, .n_slots = SLOTS, .alpha = 2, .beta = 0.75F,
+                 .gamma = 0.5F, .dtype = KERNEL_F32);
+        ref_credit(&call);
+        for (int rank = 0; rank < 4; rank++) {
+            float mine[ROWS * SLOTS];
+            call.part = KERNEL_CREDIT_EARN;
+            call.state = state[rank];
+            call.logits = parts[rank % n_ranks];
+            call.first_token = rank % n_ranks * part;
+            call.n_vocab = part;
+            call.token = token;
+            call.confidence = confidence;
+            call.entries = mine;
+            ref_credit(&call);
+            for (int i = 0; rank < n_ranks && i < ROWS * SLOTS; i++) {
+                entries[i] += mine[i];
+            }
+            ck_assert_mem_eq(state[rank], whole_state, sizeof whole_state);
+        }
+        call.part = KERNEL_CREDIT_DECIDE;
+        call.logits = NULL;
+        call.entries = entries;
+        ref_credit(&call);
+        ck_assert_mem_eq(token, whole_token, sizeof token);
+        ck_assert_mem_eq(confidence, whole_confidence, sizeof confidence);
+    }
+    ck_assert_int_eq(whole_state[0], SLOTS); /* some were forgotten */
+}
+
+TEST(parts_of_a_softmax_are_those_of_the_whole_row) {
+    float logits[ROWS][VOCAB], whole[ROWS][VOCAB], part[ROWS][VOCAB / 2], y[ROWS][VOCAB / 2];
+    float top[ROWS], confidence[ROWS];
+    struct rng rng = rng_stream(6, "softmax");
+    for (int r = 0; r < ROWS; r++) {
+        double wide[VOCAB];
+        for (int i = 0; i < VOCAB; i++) {
+            logits[r][i] = (float)(9 * rng_uniform(&rng));
+            wide[i] = (double)logits[r][i];
+        }
+        const struct row row = row_of(wide, VOCAB);
+        top[r] = (float)row.logit;
+        confidence[r] = (float)row.confidence;
+    }
+    ref_softmax(&MAKE(struct call_softmax, .logits = logits, .y = whole, .n_rows = ROWS,
+                      .n_vocab = VOCAB, .dtype = KERNEL_F32));
+    for (int rank = 0; rank < 2; rank++) {
+        for (int r = 0; r < ROWS; r++) {
+            memcpy(part[r], logits[r] + rank * VOCAB / 2, sizeof part[r]);
+        }
+        ref_softmax(&MAKE(struct call_softmax, .logits = part, .y = y, .top = top,
+                          .confidence = confidence, .n_rows = ROWS, .n_vocab = VOCAB / 2,
+                          .dtype = KERNEL_F32));
+        for (int r = 0; r < ROWS; r++) {
+            for (int i = 0; i < VOCAB / 2; i++) {
+                ck_assert_float_eq_tol(y[r][i], whole[r][rank * VOCAB / 2 + i], 1e-7F);
+            }
+        }
+    }
+}
+
+TEST(a_rank_penalises_its_own_tokens) {
+    enum { PART = 4, N = 3 };
+    const int32_t canvas[] = {5, 2, 7, 5};
+    const int64_t position[] = {1, 2, 3};
+    for (int rank = 0; rank < 2; rank++) {
+        float logits[N][PART] = {{0}};
+        ref_penalise(&MAKE(struct call_penalise, .logits = logits, .position = position,
+                           .canvas = canvas, .penalty = 1, .n_rows = N, .n_vocab = PART,
+                           .first_token = rank * PART, .dtype = KERNEL_F32));
+        for (int i = 0; i < N * PART; i++) {
+            const bool falls = rank == 0 ? i == PART + 2 : i == 2 * PART + 3;
+            ck_assert_float_eq(logits[i / PART][i % PART], falls ? -1.0F : 0.0F);
+        }
+    }
+}
+
 /* Two ranks of two heads each: their scores added up in between choose as four heads do. */
 TEST(a_selection_in_two_parts_is_that_of_all_heads) {
     enum { HEADS = 4, SIZE = 8, TOKENS = 20, BEGIN = 6, END = 10, KEPT = 5 };

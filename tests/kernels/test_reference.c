@@ -466,7 +466,8 @@ TEST(a_sample_is_the_head_of_logits_that_exist) {
 
 TEST(a_softmax_overflows_for_no_logit_and_tells_what_is_not_a_number) {
     float logits[3][3] = {{0, 800, 800}, {-900, -900, -900}, {1, NAN, 2}}, y[3][3];
-    const struct call_softmax call = {logits, y, 3, 3, KERNEL_F32};
+    const struct call_softmax call = MAKE(struct call_softmax, .logits = logits, .y = y,
+                                          .n_rows = 3, .n_vocab = 3, .dtype = KERNEL_F32);
     ref_softmax(&call);
     ck_assert(y[0][0] == 0 && y[0][1] == 0.5f && y[0][2] == 0.5f);
     ck_assert_float_eq_tol(y[1][2], 1 / 3.0f, 1e-6f);

@@ -234,19 +234,6 @@ TEST(credit_commits_sooner_and_none_is_the_threshold) {
     system_close(none);
 }
 
-TEST(a_matrix_of_credit_is_simulated_only) {
-    struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6",
-                                        "decoder=credit", "decoder.form=matrix", "max_requests=4");
-    const struct engine_request asked = {
-        .backend = BACKEND_CPU, .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "the engine keeps lists of credit, the step graph a matrix: set "
-                          "decoder.form = list, which decides alike");
-    system_close(system);
-}
-
 static int spoil_after;
 
 static int spoil_sample(struct device *device, const struct call_sample *call) {

@@ -1,13 +1,12 @@
 /* Live runs of models that several ranks hold together, on the CPU: the same tokens as on one. */
 #include "tests/support/live.h"
-#include "tests/support/says.h"
 
 static const struct arrival together[] = {
     {.id = 0, .prompt_tokens = 3, .output_tokens = 13},
     {.id = 1, .prompt_tokens = 21, .output_tokens = 9},
     {.id = 2, .prompt_tokens = 8, .output_tokens = 16},
 };
-enum { N = 3, MOST = 4 };
+enum { N = 3, MOST = 8 };
 
 /* Everything that looks beyond the heads or the vocabulary of one rank. */
 static const struct {
@@ -23,6 +22,33 @@ static const struct {
     {"focus", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "decoder=fixed"}, "4"},
     {"focus", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "decoder.threshold=0.006"}, "4"},
     {"focus", "llada2-tiny", {"block_tokens=8", "page_tokens=4", "expert_parallel=on"}, "2"},
+    /* Tokens drawn from all ranks' logits, and confidences of all of them at a temperature. */
+    {"fast-dllm", "dream-tiny", {"sampling=on", "temperature=1.5"}, "4"},
+    {"fast-dllm", "llada-tiny", {"sampling=on", "top_k=7", "top_p=0.9"}, "2"},
+    {"fast-dllm",
+     "dream-tiny",
+     {"sampling=on", "top_k=300", "probabilities=kept", "decoder=margin"},
+     "4"},
+    {"fast-dllm",
+     "dream-tiny",
+     {"sampling=on", "top_p=0.5", "probabilities=model", "decoder=entropy"},
+     "4"},
+    {"sdar", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "sampling=on", "top_p=0.7"}, "4"},
+    {"fast-dllm", "dream-tiny", {"temperature=0.7", "decoder=entropy"}, "4"},
+    {"fast-dllm",
+     "dream-tiny",
+     {"top_k=40", "probabilities=kept", "decoder=threshold", "decoder.threshold=0.05"},
+     "4"},
+    /* Credit of all ranks' tokens, what steps expect of them, and tokens that repeat. */
+    {"fast-dllm", "dream-tiny", {"decoder=credit", "decoder.threshold=0.02"}, "4"},
+    {"fast-dllm", "llada-tiny", {"decoder=credit", "decoder.threshold=0.02"}, "2"},
+    {"fast-dllm", "dream-tiny", {"iteration=smooth"}, "4"},
+    {"fast-dllm", "llada-tiny", {"iteration=smooth", "decoder=entropy"}, "2"},
+    {"sglang",
+     "llada2-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "decoder=joint-threshold",
+      "decoder.penalty=1"},
+     "2"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -83,19 +109,6 @@ TEST(prompts_are_drawn_from_the_whole_vocabulary) {
     ck_assert_int_gt(n_beyond, PROMPT / 4);
     live_close(live);
     engine_close(engine);
-    system_close(system);
-}
-
-TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
-    static const char *const settings[] = {"tensor_parallel=2", "decoder=credit", NULL};
-    struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
-    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text,
-                "decoder credit does not run live on several GPUs, for it has credit: it looks at "
-                "the logits of all GPUs, which no rank has; set tensor_parallel = 1");
     system_close(system);
 }
 

@@ -117,18 +117,6 @@ TEST(what_does_not_go_with_sampling_is_refused) {
             GENERATE, "--set", "temperature=0.8", "--set", "runtime.fused_head=on");
 }
 
-TEST(several_gpus_do_not_draw) {
-    static const char *const settings[] = {"tensor_parallel=2", "sampling=on", NULL};
-    struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
-    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "it looks at the logits of all GPUs, which no rank has; set "
-                          "tensor_parallel = 1");
-    system_close(system);
-}
-
 /* A trace says what was drawn; it is played, and no process is fitted to it. */
 TEST(a_trace_of_drawn_tokens_is_played_and_not_fitted) {
     const char *trace = scratch_path("drawn.db");

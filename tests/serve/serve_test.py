@@ -229,8 +229,9 @@ def what_cannot_be_honoured_is_refused_and_neutral_values_are_taken():
         assert models["data"][0]["id"] == "llada-8b" and models["data"][0]["max_model_len"] == 4096
         assert s.metric("unmask:requests_refused_total", cause="request") > 40
     with Server("--speed", "max", "--set", "sampling=on", "--set", "temperature=0.7") as s:
-        s.post(prompt=[1], max_tokens=4, temperature=0.7)
-        assert s.refused(prompt=[1], temperature=0)["param"] == "temperature"
+        for asked in ({"temperature": 0.7}, {"temperature": 0}, {"temperature": 1.5, "top_p": 0.9, "top_k": 5, "seed": 3}):
+            s.post(prompt=[1], max_tokens=4, **asked)
+        assert s.refused(prompt=[1], temperature=0.001)["param"] == "temperature"
 
 
 @test

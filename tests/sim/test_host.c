@@ -1,4 +1,5 @@
 /* Hosts: whose machine a system's host times are of, and what is said of it. */
+#include "kernels/rules/draw.h"
 #include "sim/decode/process_file.h"
 #include "sim/system/host.h"
 
@@ -241,6 +242,43 @@ TEST(ranks_of_dinfer_have_the_whole_head_each) {
     ck_assert_uint_eq(whole->model->heads, share->model->heads);
     system_close(whole);
     system_close(share);
+}
+
+/* How many gatherings a system's head has, and the bytes that a rank sends of a row in them. */
+static uint32_t gatherings(const char *const *settings, int64_t *bytes) {
+    struct system *system = rig_system("fast-dllm", "h100", true, settings);
+    const struct graph *graph = &system->graph;
+    uint32_t n = 0;
+    *bytes = 0;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        if (graph->ops[op].kind == OP_ALL_GATHER) {
+            *bytes += graph->tensors[graph->ops[op].in[0]].bytes.per;
+            n++;
+        }
+    }
+    system_close(system);
+    return n;
+}
+
+/* Candidates of each rank and their logits; of a draw the columns' masses and the token, and in a
+ * search a byte of a bf16 logit after another, by top_k and by top_p, and what that leaves. */
+TEST(ranks_exchange_sums_of_a_draw_and_no_logits) {
+    static const char *const greedy[] = {"runtime.fused_head=off", "tensor_parallel=2", NULL},
+                             *const drawn[] = {"runtime.fused_head=off", "tensor_parallel=2",
+                                               "sampling=on", NULL},
+                             *const cut[] = {"runtime.fused_head=off", "tensor_parallel=2",
+                                             "sampling=on", "top_p=0.9", NULL},
+                             *const alone[] = {"runtime.fused_head=off", "sampling=on", NULL};
+    const int64_t candidate = 3 * F32_BYTES, sums = sizeof(struct draw_sums),
+                  bins = sizeof(struct draw_bins), found = sizeof(struct draw_found);
+    int64_t bytes;
+    ck_assert_uint_eq(gatherings(alone, &bytes), 0);
+    ck_assert_uint_eq(gatherings(greedy, &bytes), 1);
+    ck_assert_int_eq(bytes, candidate);
+    ck_assert_uint_eq(gatherings(drawn, &bytes), 3);
+    ck_assert_int_eq(bytes, candidate + sums + found);
+    ck_assert_uint_eq(gatherings(cut, &bytes), 8);
+    ck_assert_int_eq(bytes, candidate + 2 * sums + 4 * bins + found);
 }
 
 /* Fast-dLLM commits 2.28 tokens a pass on GSM8K without a cache and 2.09 with one: what a stale

@@ -368,7 +368,7 @@ static struct {
     uint32_t n, repeat, turn;
     uint8_t flags[6];
     struct decode_rule rule;
-    struct decoder_credit credit;
+    struct decode_credit credit;
     bool turns, leaves, slows, grows;
 } says;
 
@@ -432,10 +432,10 @@ static void said_rule(const void *state, const struct request *request, struct d
     out->factor += says.grows ? (float)window_steps(request) : 0;
 }
 
-static void said_credit(const void *state, struct decoder_credit *out) {
+static void said_credit(const void *state, struct decode_credit *out) {
     (void)state;
     *out = says.credit;
-    out->matrix += turn();
+    out->gamma += (float)turn();
 }
 
 static uint32_t said_route(void *state, const struct request *request,
@@ -504,7 +504,7 @@ static void ask_rule(bool counts, bool has_statistics) {
                                            .reads_statistics = has_statistics}};
     const struct request request = {.window.masked = 3, .window.length = 12};
     struct decode_rule rule;
-    struct decoder_credit credit;
+    struct decode_credit credit;
     uint32_t state = 0;
     wrap(&policy, POLICY_DECODER, sizeof policy.decoder);
     policy.decoder.rule(&state, &request, &rule);
@@ -642,9 +642,9 @@ TEST(a_rule_that_is_none_is_named) {
           "decoder scripted names another rule when asked the same again");
     TWICE(ask_rule(false, false), says.grows = true,
           "decoder scripted changes more than threshold and key of its rule from step to step");
-    TWICE(ask_rule(false, false), says.credit.rule.beta = 1.5f,
+    TWICE(ask_rule(false, false), says.credit.beta = 1.5f,
           "decoder scripted gives credit with numbers out of range");
-    TWICE(ask_rule(false, false), says.credit.matrix = 2,
+    TWICE(ask_rule(false, false), says.credit.gamma = -1,
           "decoder scripted gives credit with numbers out of range");
 }
 

@@ -356,7 +356,7 @@ static struct {
     struct learned learned;
     struct decode_seen seen;
     struct decode_rule rule;
-    struct decoder_credit credit;
+    struct decode_credit credit;
     struct replica_view replicas[3];
     uint8_t bytes[2][LENGTH], marks[LENGTH];
     float floats[3][LENGTH];
@@ -465,7 +465,7 @@ static void rule(const void *state, const struct request *request, struct decode
     *out = call.rule;
 }
 
-static void credit(const void *state, struct decoder_credit *out) {
+static void credit(const void *state, struct decode_credit *out) {
     check_seen(state, NULL, &call.request);
     *out = call.credit;
 }
@@ -536,7 +536,7 @@ TEST(a_decoder_and_a_router_see_and_answer_as_if_nothing_stood_between) {
         uint32_t repeat;
         uint8_t commit[LENGTH];
         struct decode_rule out;
-        struct decoder_credit credits;
+        struct decode_credit credits;
         draw_call(own_of(state));
         memcpy(own_of(routes), call.state, sizeof call.state);
         ck_assert_uint_eq(outer->count(state, &call.request, &repeat), call.n);

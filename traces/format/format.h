@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "sim/base/input/field.h"
+#include "sim/base/sampling.h"
 #include "traces/format/known.h"
 #include "traces/format/prompts.h"
 
@@ -52,8 +53,9 @@ struct trace_row {
     int64_t think_ns;
     int64_t due_ns; /* from the arrival; 0: no deadline */
     uint32_t priority, predicted_tokens;
-    bool failed;   /* a failed request, to be skipped and counted */
-    bool left_out; /* by --where */
+    struct sampling sampling; /* as an arrival's */
+    bool failed;              /* a failed request, to be skipped and counted */
+    bool left_out;            /* by --where */
 };
 
 /* A value as it stands in a row. */

@@ -1,6 +1,7 @@
 /* Prompts as rows of a trace. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,43 @@ static int read_content(const json_t *object, struct prompt *prompt, int32_t **i
     return prompt->text_bytes > 0 ? 0 : bad(prompt, "no text in 'prompt'", "a text", err);
 }
 
+/* One number of it; where it is not there, or null, nothing is said. */
+static int read_sampled(const json_t *object, const char *key, double unit, double most,
+                        const struct prompt *prompt, uint64_t *out, struct err *err) {
+    const json_t *value = asked(object, key);
+    const double x = json_number_value(value) * unit;
+    char found[64], expected[64];
+    if (value == NULL || json_is_null(value)) {
+        return 0;
+    }
+    if (json_is_number(value) && x >= 0 && x <= most * unit && (unit > 1 || x == floor(x))) {
+        *out = 1 + (uint64_t)llround(x);
+        return 0;
+    }
+    snprintf(found, sizeof found, "another value of '%s'", key);
+    snprintf(expected, sizeof expected, "%s from 0 to %.0f",
+             unit > 1 ? "a number" : "a whole number", most);
+    return bad(prompt, found, expected, err);
+}
+
+static int read_sampling(const json_t *object, const struct prompt *prompt, struct sampling *out,
+                         struct err *err) {
+    const struct {
+        const char *key;
+        double unit, most;
+        uint64_t *to;
+    } keys[] = {{"temperature", SAMPLING_UNIT, 100, &out->temperature},
+                {"top_p", SAMPLING_UNIT, 1, &out->top_p},
+                {"top_k", 1, UINT32_MAX, &out->top_k},
+                {"seed", 1, 0x1p53, &out->seed}};
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof keys / sizeof keys[0]; i++) {
+        status =
+            read_sampled(object, keys[i].key, keys[i].unit, keys[i].most, prompt, keys[i].to, err);
+    }
+    return status;
+}
+
 static int prompts_take(const struct line *line, const struct prompt_taker *taker,
                         struct trace_row *row, struct err *err) {
     json_error_t reason = {0};
@@ -160,6 +198,7 @@ static int prompts_take(const struct line *line, const struct prompt_taker *take
     *row = (struct trace_row){.prompt = line->number};
     int status = read_content(object, &prompt, &ids, &said, err);
     status = status == 0 ? read_output(object, &prompt, &row->output_tokens, err) : status;
+    status = status == 0 ? read_sampling(object, &prompt, &row->sampling, err) : status;
     if (status == 0 && taker->take == NULL) {
         row->input_tokens = prompt.n_ids;
         status = prompt.text == NULL

@@ -4,9 +4,10 @@
  *   {"ids": [12, 7, 1044], "output_tokens": 64}
  *
  * A line has one of `prompt`, a text, and `ids`, tokens. `id` (a text or a whole number), `task`,
- * `answer` (a text or a number) and `output_tokens` (default: 256) may be there; further keys are
- * ignored. A line that is not as it must be ends the reading with one sentence "path:line: ..."
- * (ERR_USAGE).
+ * `answer` (a text or a number) and `output_tokens` (default: 256) may be there, and how the
+ * request's tokens are drawn: `temperature`, `top_p`, `top_k` and `seed` (sim/base/sampling.h).
+ * Further keys are ignored. A line that is not as it must be ends the reading with one sentence
+ * "path:line: ..." (ERR_USAGE).
  *
  * The tokenizer that counts texts is not known here: it comes with the taker of prompts. */
 #ifndef UNMASK_TRACES_FORMAT_PROMPTS_H

@@ -625,8 +625,8 @@ static bool is_within(float x, float least, float most) {
     return x >= least && x <= most;
 }
 
-static void twice_credit(const void *state, struct decoder_credit *out) {
-    struct decoder_credit again;
+static void twice_credit(const void *state, struct decode_credit *out) {
+    struct decode_credit again;
     memset(out, 0, sizeof *out);
     memset(&again, 0, sizeof again);
     if (now->stop) {
@@ -637,10 +637,10 @@ static void twice_credit(const void *state, struct decoder_credit *out) {
     enter("credit");
     inner.decoder.credit(state, &again);
     leave();
-    if (!same(is_within(out->rule.alpha, 0, 1e9f) && is_within(out->rule.beta, 0, 1) &&
-                  is_within(out->rule.gamma, 0, 1e9f) && out->matrix <= 1,
+    if (!same(is_within(out->alpha, 0, 1e9f) && is_within(out->beta, 0, 1) &&
+                  is_within(out->gamma, 0, 1e9f),
               "gives credit with numbers out of range") ||
-        !same(out->matrix == again.matrix && memcmp(&out->rule, &again.rule, sizeof out->rule) == 0,
+        !same(memcmp(out, &again, sizeof again) == 0,
               "gives other credit when asked the same again")) {
         memset(out, 0, sizeof *out);
     }

@@ -14,13 +14,6 @@
 #include "sim/policy/abi.h"
 #include "sim/policy/window.h"
 
-/* What credit costs (struct decode_credit), besides its rule. */
-struct decoder_credit {
-    struct decode_credit rule;
-    uint32_t matrix; /* 1: a number for every position and token, as dInfer holds; 0: for those
-                        tokens alone that have any */
-};
-
 /* Decided positions that a pass ran, but for the prompt's, in canvas order. */
 struct decode_kept {
     uint32_t n;
@@ -53,7 +46,7 @@ struct decoder {
 
     /* NULL, or the credit that is given before anything is chosen, without `count`; the same at
      * every call. */
-    void (*credit)(const void *state, struct decoder_credit *out);
+    void (*credit)(const void *state, struct decode_credit *out);
 
     /* NULL, or, with `choose`, which decided positions are masked again after the pass that
      * `choose` was asked about, whose commits are not among them: sets again[i] to 1 or 0 for each

@@ -3,15 +3,11 @@
  *
  * dInfer keeps a number for every position of the block and every token, 32 x 157184 x 4 bytes a
  * request. A position has at most one new token a step, so that a list of those that have credit
- * says the same: at most as many as the block has positions. The engine keeps lists; `matrix` is
- * for simulations of dInfer itself. */
+ * says the same: at most as many as the block has positions. Lists are kept here. */
 #include "sim/policy/decoder/decoder.h"
-
-static const char *const form_words[] = {"list", "matrix", NULL};
 
 struct state {
     double threshold, slack, alpha, beta, gamma;
-    uint32_t form;
 };
 
 static const struct param params[] = {
@@ -25,8 +21,6 @@ static const struct param params[] = {
      "share of the credit that a step leaves (dInfer: 0.8)"},
     {"gamma", PARAM_F64, 0, "1", "0.2", 0, 100, NULL, offsetof(struct state, gamma),
      "power of the probability that a step's most likely token earns (dInfer: 0.2)"},
-    {"form", PARAM_WORD, 0, "1", "list", 0, 1, form_words, offsetof(struct state, form),
-     "credit of those tokens that have any, or of all (dInfer, simulated only)"},
 };
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {
@@ -38,12 +32,10 @@ static void rule(const void *opaque, const struct request *request, struct decod
                                 .slack = (float)state->slack};
 }
 
-static void credit(const void *opaque, struct decoder_credit *out) {
+static void credit(const void *opaque, struct decode_credit *out) {
     const struct state *state = opaque;
-    *out = (struct decoder_credit){.rule = {.alpha = (float)state->alpha,
-                                            .beta = (float)state->beta,
-                                            .gamma = (float)state->gamma},
-                                   .matrix = state->form == 1};
+    *out = (struct decode_credit){
+        .alpha = (float)state->alpha, .beta = (float)state->beta, .gamma = (float)state->gamma};
 }
 
 const struct decoder decoder_credit = {

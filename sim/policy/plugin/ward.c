@@ -431,10 +431,10 @@ static void warded_rule(const void *state, const struct request *request, struct
     *out = *answer;
 }
 
-static void warded_credit(const void *state, struct decoder_credit *out) {
+static void warded_credit(const void *state, struct decode_credit *out) {
     struct lending l;
     ward_open(&l, state, "credit");
-    struct decoder_credit *answer = ward_room_for(&l, sizeof *answer, 8);
+    struct decode_credit *answer = ward_room_for(&l, sizeof *answer, 8);
     *answer = *out;
     const void *own = lend_state(&l);
     struct watched_call *call = ward_enter(&l);

@@ -1,0 +1,249 @@
+/* Requests that say themselves how their tokens are drawn, live on the CPU: each has in a mixed
+ * batch the tokens that it has alone, on one device and on several; and what no system does. */
+#include "sim/base/rng.h"
+#include "sim/system/system_sampling.h"
+#include "tests/support/cli.h"
+#include "tests/support/live.h"
+
+enum { MIXES = 2, N = LIVE_REQUESTS };
+
+static const struct {
+    const char *system, *model, *settings[6];
+} cases[] = {
+    {"fast-dllm", "dream-tiny", {"sampling=on", "decoder=entropy"}},
+    {"fast-dllm", "llada-tiny", {"sampling=on", "temperature=0.7", "probabilities=kept"}},
+    {"sdar", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "sampling=on", "top_p=0.8"}},
+    {"fast-dllm", "dream-tiny", {"sampling=on", "top_k=1536", "tensor_parallel=2"}},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+static struct system *system_of(size_t i) {
+    return live_system_of(cases[i].system, cases[i].model, cases[i].settings);
+}
+
+static uint64_t below(struct rng *rng, uint64_t n) {
+    return (uint64_t)(rng_uniform(rng) * (double)n);
+}
+
+/* Something of everything, or nothing. */
+static struct sampling some_sampling(struct rng *rng) {
+    static const uint64_t temperatures[] = {0, 1, 300001, 1000001, 1500001};
+    static const uint64_t top_ps[] = {0, 0, 1, 500001, 900001, 1000001},
+                          top_ks[] = {0, 0, 1, 2, 8, 301};
+    return MAKE(struct sampling, .temperature = temperatures[below(rng, 5)],
+                .top_p = top_ps[below(rng, 6)], .top_k = top_ks[below(rng, 6)],
+                .seed = below(rng, 3));
+}
+
+static void mix(struct rng *rng, struct arrival *together, struct arrival *apart) {
+    for (uint64_t id = 0; id < N; id++) {
+        together[id] =
+            MAKE(struct arrival, .id = id, .prompt_tokens = 3 + (uint32_t)below(rng, 20),
+                 .output_tokens = 6 + (uint32_t)below(rng, 12), .sampling = some_sampling(rng));
+        apart[id] = together[id];
+        apart[id].arrival_ns = (int64_t)id * INT64_C(1000000000000);
+    }
+}
+
+TEST_EACH(a_request_in_a_mixed_batch_has_the_tokens_that_it_has_alone, N_CASES) {
+    struct rng rng = rng_stream((uint64_t)_i, "mixes");
+    struct arrival together[N], apart[N];
+    struct system *system = system_of((size_t)_i);
+    for (int round = 0; round < MIXES; round++) {
+        mix(&rng, together, apart);
+        struct served *mixed = serve_live(system, together, N),
+                      *alone = serve_live(system, apart, N);
+        check_used_as_planned(mixed, N);
+        same_tokens(mixed, alone, N);
+        ck_assert_uint_lt(mixed->n_steps, alone->n_steps);
+        free(mixed);
+        free(alone);
+    }
+    system_close(system);
+}
+
+/* One prompt for all of them. */
+static const int32_t *one_prompt(void *state, uint64_t id) {
+    static const int32_t ids[] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+    (void)state, (void)id;
+    return ids;
+}
+
+static struct served *serve_asked(const char *const *settings, const struct sampling *asked) {
+    struct arrival arrivals[N];
+    for (uint64_t id = 0; id < N; id++) {
+        arrivals[id] = MAKE(struct arrival, .id = id, .prompt_tokens = 9, .output_tokens = 12,
+                            .sampling = asked[id]);
+    }
+    struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
+    struct served *served = serve(
+        &(struct serving){.system = system, .arrivals = arrivals, .n = N, .prompt = one_prompt});
+    ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+    system_close(system);
+    return served;
+}
+
+static bool is_same(const struct served *a, size_t one, const struct served *b, size_t other) {
+    return memcmp(a->tokens[one], b->tokens[other], sizeof a->tokens[one]) == 0;
+}
+
+TEST(a_seed_of_its_own_draws_the_same_whichever_request_it_is) {
+    const uint64_t t = 1500001;
+    const struct sampling asked[N] = {{.temperature = t, .seed = 8},
+                                      {.temperature = t, .seed = 8},
+                                      {.temperature = t, .seed = 9},
+                                      {.temperature = t}};
+    struct served *served = serve_asked((const char *const[]){"sampling=on", NULL}, asked);
+    ck_assert(is_same(served, 0, served, 1));
+    ck_assert(!is_same(served, 0, served, 2));
+    ck_assert(!is_same(served, 0, served, 3));
+    free(served);
+}
+
+/* A temperature of 0 is the most likely token under a system that draws, what a request does not
+ * say is the system's, and what it says counts as if the system said it. */
+TEST(what_a_request_asks_is_what_a_system_of_its_own_would_do) {
+    static const struct {
+        struct sampling asked;
+        const char *system[2];
+    } same[] = {{{.temperature = 1}, {"sampling=off", "temperature=1"}},
+                {{.temperature = 700001}, {"sampling=on", "temperature=0.7"}},
+                {{.top_k = 6}, {"sampling=on", "top_k=5"}},
+                {{.top_p = 600001}, {"sampling=on", "top_p=0.6"}}};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        const struct sampling asked[N] = {same[i].asked, {.temperature = 2000001}, same[i].asked},
+                              none[N] = {{0}};
+        const char *const drawing[] = {"sampling=on", NULL}, *const own[] = {same[i].system[0],
+                                                                             same[i].system[1],
+                                                                             NULL};
+        struct served *by_request = serve_asked(drawing, asked),
+                      *by_system = serve_asked(own, none);
+        ck_assert(is_same(by_request, 0, by_system, 0));
+        ck_assert(is_same(by_request, 2, by_system, 2));
+        ck_assert(!is_same(by_request, 1, by_system, 1));
+        free(by_request);
+        free(by_system);
+    }
+}
+
+/* Drawn from the decode process, which knows each request's rule too. */
+TEST(a_simulation_draws_by_what_each_request_asks) {
+    static const struct sampling asked[] = {{.top_k = 2}, {0}, {0}};
+    static const char *const top_ks[] = {"top_k=0", "top_k=1", "top_k=0"};
+    struct served *served[3];
+    for (int i = 0; i < 3; i++) {
+        const char *const settings[] = {
+            "sampling=on",        "decoder=threshold", "decoder.threshold=0.3",
+            "probabilities=kept", top_ks[i],           NULL};
+        struct system *system = live_system_of("fast-dllm", "llada-tiny", settings);
+        struct arrival arrivals[N];
+        for (uint64_t id = 0; id < N; id++) {
+            arrivals[id] = MAKE(struct arrival, .id = id, .prompt_tokens = 9, .output_tokens = 60,
+                                .sampling = asked[i]);
+        }
+        served[i] = serve(
+            &(struct serving){.system = system, .arrivals = arrivals, .n = N, .simulates = true});
+        ck_assert_msg(served[i]->err.kind == ERR_NONE, "%s", served[i]->err.text);
+        system_close(system);
+    }
+    ck_assert_uint_eq(served[0]->n_steps, served[1]->n_steps);
+    ck_assert_mem_eq(served[0]->commits, served[1]->commits, sizeof served[0]->commits);
+    ck_assert_uint_gt(served[2]->n_steps, served[0]->n_steps);
+    for (int i = 0; i < 3; i++) {
+        free(served[i]);
+    }
+}
+
+static void assert_refused(const char *system_settings, struct sampling asked, const char *why) {
+    const char *settings[] = {system_settings, "max_requests=4", NULL};
+    struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
+    const struct arrival arrival = {
+        .id = 0, .prompt_tokens = 9, .output_tokens = 6, .sampling = asked};
+    struct served *served =
+        serve(&(struct serving){.system = system, .arrivals = &arrival, .n = 1, .simulates = true});
+    ck_assert_int_eq(served->err.kind, ERR_USAGE);
+    ASSERT_SAYS(served->err.text, why);
+    free(served);
+    system_close(system);
+}
+
+TEST(what_a_system_cannot_honour_is_refused_in_one_sentence) {
+    static const char draws[] =
+        "request 0: a temperature above 0 draws tokens, and system fast-dllm takes the most likely "
+        "ones: set sampling = on";
+    static const char range[] = "request 0: a temperature is 0 or from 0.01 to 100";
+    assert_refused("sampling=off", MAKE(struct sampling, .temperature = 500001), draws);
+    assert_refused("sampling=on", MAKE(struct sampling, .temperature = 5001), range);
+    assert_refused("sampling=on", MAKE(struct sampling, .temperature = 100000002), range);
+    assert_refused("sampling=on", MAKE(struct sampling, .top_p = 1000002), range);
+    assert_refused("sampling=on", MAKE(struct sampling, .top_k = UINT64_C(1) << 40), range);
+    struct system *system = live_system_of(
+        "fast-dllm", "dream-tiny",
+        (const char *const[]){"sampling=on", "tensor_parallel=2", "max_requests=4", NULL});
+    struct err err = {0};
+    ck_assert_int_eq(system_check_sampling(system, &MAKE(struct sampling, .top_k = 3), &err),
+                     ERR_USAGE);
+    ASSERT_SAYS(err.text, "several GPUs look for what top_k and top_p keep where the system does: "
+                          "set top_k = 1536, which keeps all tokens");
+    ck_assert_int_eq(
+        system_check_sampling(system, &MAKE(struct sampling, .temperature = 1, .top_k = 3), &err),
+        0);
+    system_close(system);
+}
+
+/* Which keep the most likely token. */
+TEST(top_k_and_top_p_change_nothing_where_nothing_is_drawn) {
+    const struct sampling asked[N] = {{.top_k = 2}, {.top_p = 500001}, {.top_k = 9, .seed = 3}},
+                          none[N] = {{0}};
+    const char *const greedy[] = {"sampling=off", NULL};
+    struct served *some = serve_asked(greedy, asked), *plain = serve_asked(greedy, none);
+    same_tokens(some, plain, N);
+    free(some);
+    free(plain);
+}
+
+/* A line of a file of prompts says the same, under a simulation and live. */
+TEST(a_file_of_prompts_says_how_each_is_drawn) {
+    const char *path = scratch_path("asked.jsonl");
+    FILE *file = fopen(path, "w");
+    static const char *const said[] = {"\"temperature\": 20, \"seed\": 4",
+                                       "\"temperature\": 20, \"seed\": 4",
+                                       "\"temperature\": 0, \"top_p\": 0.9"};
+    for (int i = 0; i < 3; i++) {
+        fprintf(file,
+                "{\"prompt\": \"Q: A kid has 15 toys. His friend has 7 fewer toys than he has. How "
+                "many toys do they have together?\\nA:\\n\", \"output_tokens\": 32, %s}\n",
+                said[i]);
+    }
+    fclose(file);
+#define SERVE                                                                                      \
+    "run", "--backend", "cpu", "--weights", "experiments/train/models/sdar-2m", "--system",        \
+        "sdar", "--clock", "virtual", "--workload", path
+    const char *out = scratch_path("asked-out.jsonl");
+    free(PRINTS(SERVE, "--set", "sampling=on", "--outputs", out, "--json"));
+    char lines[3][4096] = {{0}};
+    file = fopen(out, "r");
+    for (int i = 0; i < 3; i++) {
+        ck_assert_ptr_nonnull(fgets(lines[i], sizeof lines[i], file));
+    }
+    fclose(file);
+    for (int i = 0; i < 3; i++) { /* what comes after the request's number */
+        memmove(lines[i], strstr(lines[i], "\"output\""),
+                strlen(strstr(lines[i], "\"output\"")) + 1);
+    }
+    ck_assert_str_eq(lines[0], lines[1]);
+    ck_assert_str_ne(lines[0], lines[2]);
+    REFUSES(
+        2,
+        "request 0: a temperature above 0 draws tokens, and system sdar takes the most likely ones",
+        SERVE);
+    file = fopen(path, "w");
+    fputs("{\"ids\": [3, 1, 4], \"top_k\": 2.5}\n", file);
+    fclose(file);
+    REFUSES(2,
+            "asked.jsonl:1: found another value of 'top_k', expected a whole number from 0 to "
+            "4294967295",
+            SERVE, "--set", "sampling=on");
+}
+
+SUITE("asked sampling")
