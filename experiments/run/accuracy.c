@@ -533,29 +533,30 @@ static int read_time(const struct csv *csv, int column, bool may_be_unknown, dou
 }
 
 /* What holds between the sums of any batch (shape_add): a + b = c, or a + b <= c; a `b` of
- * SYM_COUNT is none. Prefills add `more` to the left and the last symbol to the right. */
+ * SYM_COUNT is none. Prefills add `more` to the left and `beside` to the right, spans that attend
+ * by patterns the last symbol to the left. */
 static const struct {
     enum symbol a, b;
     bool equal;
-    enum symbol c, more, beside;
+    enum symbol c, more, beside, patterned;
 } laws[] = {
-    {SYM_FULL_N, SYM_BLOCK_N, true, SYM_REQUESTS, SYM_PREFILL_N, SYM_COUNT},
-    {SYM_FULL_Q, SYM_BLOCK_Q, true, SYM_TOKENS, SYM_PREFILL_Q, SYM_COUNT},
-    {SYM_CONTEXT_ROWS, SYM_BLOCK_Q, true, SYM_BLOCK_K, SYM_PREFILL_Q, SYM_PREFILL_K},
-    {SYM_FIRST_N, SYM_COUNT, true, SYM_REQUESTS, SYM_COUNT, SYM_COUNT},
-    {SYM_REFRESH_N, SYM_SELECT_N, false, SYM_REQUESTS, SYM_COUNT, SYM_COUNT},
-    {SYM_ONE, SYM_COUNT, false, SYM_REQUESTS, SYM_COUNT, SYM_COUNT},
-    {SYM_FULL_N, SYM_COUNT, false, SYM_FULL_Q, SYM_COUNT, SYM_COUNT},
-    {SYM_FULL_Q, SYM_COUNT, false, SYM_FULL_QK, SYM_COUNT, SYM_COUNT},
-    {SYM_BLOCK_N, SYM_COUNT, false, SYM_BLOCK_Q, SYM_COUNT, SYM_COUNT},
-    {SYM_BLOCK_K, SYM_COUNT, false, SYM_BLOCK_QK, SYM_COUNT, SYM_COUNT},
-    {SYM_FIRST_N, SYM_COUNT, false, SYM_FIRST_TOKENS, SYM_COUNT, SYM_COUNT},
-    {SYM_FIRST_TOKENS, SYM_COUNT, false, SYM_FIRST_QK, SYM_COUNT, SYM_COUNT},
-    {SYM_PREFILL_N, SYM_COUNT, false, SYM_PREFILL_Q, SYM_COUNT, SYM_COUNT},
-    {SYM_PREFILL_Q, SYM_COUNT, false, SYM_PREFILL_K, SYM_COUNT, SYM_COUNT},
-    {SYM_PREFILL_Q, SYM_COUNT, false, SYM_PREFILL_QK, SYM_COUNT, SYM_COUNT},
-    {SYM_KEPT_Q, SYM_COUNT, false, SYM_BLOCK_Q, SYM_COUNT, SYM_COUNT},
-    {SYM_KEPT_Q, SYM_COUNT, false, SYM_KEPT_TOKENS, SYM_COUNT, SYM_COUNT},
+    {SYM_FULL_N, SYM_BLOCK_N, true, SYM_REQUESTS, SYM_PREFILL_N, SYM_COUNT, SYM_PATTERN_N},
+    {SYM_FULL_Q, SYM_BLOCK_Q, true, SYM_TOKENS, SYM_PREFILL_Q, SYM_COUNT, SYM_PATTERN_Q},
+    {SYM_CONTEXT_ROWS, SYM_BLOCK_Q, true, SYM_BLOCK_K, SYM_PREFILL_Q, SYM_PREFILL_K, SYM_COUNT},
+    {SYM_FIRST_N, SYM_COUNT, true, SYM_REQUESTS, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_REFRESH_N, SYM_SELECT_N, false, SYM_REQUESTS, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_ONE, SYM_COUNT, false, SYM_REQUESTS, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_FULL_N, SYM_COUNT, false, SYM_FULL_Q, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_FULL_Q, SYM_COUNT, false, SYM_FULL_QK, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_BLOCK_N, SYM_COUNT, false, SYM_BLOCK_Q, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_BLOCK_K, SYM_COUNT, false, SYM_BLOCK_QK, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_FIRST_N, SYM_COUNT, false, SYM_FIRST_TOKENS, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_FIRST_TOKENS, SYM_COUNT, false, SYM_FIRST_QK, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_PREFILL_N, SYM_COUNT, false, SYM_PREFILL_Q, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_PREFILL_Q, SYM_COUNT, false, SYM_PREFILL_K, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_PREFILL_Q, SYM_COUNT, false, SYM_PREFILL_QK, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_KEPT_Q, SYM_COUNT, false, SYM_BLOCK_Q, SYM_COUNT, SYM_COUNT, SYM_COUNT},
+    {SYM_KEPT_Q, SYM_COUNT, false, SYM_KEPT_TOKENS, SYM_COUNT, SYM_COUNT, SYM_COUNT},
 };
 
 static int64_t value_of(const int64_t sym[SYM_COUNT], enum symbol symbol) {
@@ -574,18 +575,18 @@ static const char *addend(const int64_t sym[SYM_COUNT], enum symbol symbol, bool
 
 static int check_laws(const struct csv *csv, const int64_t sym[SYM_COUNT], struct err *err) {
     for (size_t i = 0; i < sizeof laws / sizeof laws[0]; i++) {
-        int64_t left = sym[laws[i].a] + value_of(sym, laws[i].b) + value_of(sym, laws[i].more);
+        int64_t left = sym[laws[i].a] + value_of(sym, laws[i].b) + value_of(sym, laws[i].more) +
+                       value_of(sym, laws[i].patterned);
         int64_t right = sym[laws[i].c] + value_of(sym, laws[i].beside);
         if (laws[i].equal ? left != right : left > right) {
-            char b[64], more[64], beside[64];
-            return err_world(err,
-                             "%s:%" PRIu64 ": %s%s%s is %" PRId64 ", expected %s%s%s, which is "
-                             "%" PRId64,
-                             csv->line.path, csv->line.number, symbol_names[laws[i].a],
-                             addend(sym, laws[i].b, true, b),
-                             addend(sym, laws[i].more, false, more), left,
-                             laws[i].equal ? "" : "at most ", symbol_names[laws[i].c],
-                             addend(sym, laws[i].beside, false, beside), right);
+            char b[64], more[64], beside[64], patterned[64];
+            return err_world(
+                err, "%s:%" PRIu64 ": %s%s%s%s is %" PRId64 ", expected %s%s%s, which is %" PRId64,
+                csv->line.path, csv->line.number, symbol_names[laws[i].a],
+                addend(sym, laws[i].b, true, b), addend(sym, laws[i].more, false, more),
+                addend(sym, laws[i].patterned, false, patterned), left,
+                laws[i].equal ? "" : "at most ", symbol_names[laws[i].c],
+                addend(sym, laws[i].beside, false, beside), right);
         }
     }
     return 0;

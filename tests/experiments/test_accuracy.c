@@ -126,6 +126,33 @@ static struct host_row host_row(const char *path, const char *kind) {
     return row;
 }
 
+/* Requests that attend to all, that choose their patterns and that attend by them (SparseD). */
+TEST(steps_that_attend_by_patterns_are_read_back) {
+    struct system *system = rig_system("sparsed", "a100-80g", false, NULL);
+    struct accuracy written;
+    struct err err = {0};
+    struct step_shape shape;
+    accuracy_init(&written, system, 1, 0);
+    shape_clear(&shape);
+    for (uint32_t keys = 0; keys <= 1024; keys += 512) {
+        const struct span span =
+            MAKE(struct span, .phase = PHASE_REFRESH, .queries = 768, .first_queries = 768,
+                 .logit_rows = 32, .attended_keys = keys);
+        shape_add(shape.sym, &span, 1 + keys / 512);
+    }
+    struct compared_step step = priced_step(system, &shape);
+    step.measured_device_ns = step.measured_wall_ns = 1000000;
+    accuracy_add(&written, &step);
+    const char *path = scratch_path("patterns.csv");
+    ck_assert_msg(accuracy_write(&written, path, &err) == 0, "%s", err.text);
+    struct accuracy again = read_file(path, system);
+    ck_assert_uint_eq(again.n_steps, 1);
+    same_step(&again.steps[0], &written.steps[0]);
+    accuracy_fini(&written);
+    accuracy_fini(&again);
+    system_close(system);
+}
+
 TEST(a_written_file_read_back_gives_the_same_tables) {
     enum { N = 500 };
     struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
