@@ -38,7 +38,6 @@ under() {
 # TOOL: of the system, with the checkpoint. Prints the column's word.
 check() {
     settings=()
-    [ "$name" != dinfer-credit ] || settings=(--set decoder.form=list) # the form that the engine keeps
     rm -f "$out/$name-$1.txt"
     under "$1" run --system "$name" --model "$models/$model" --weights "$models/$model" "${on[@]}" --clock virtual \
         --set memory_utilization=0.05 "${settings[@]}" --workload burst --requests 4 --rate 1000 \
