@@ -11,7 +11,8 @@
  *     delta = y - mean of y
  *
  * g: masked positions between this one and the nearest that is not, at its left (what precedes the
- * block is known: g = 0 at its first position). s: share of the block that is known. d: difficulty
+ * block is known: g = 0 at its first position). s: share of the block that is known; where several
+ * blocks are in flight, of the position's own, while g is counted through all of them. d: difficulty
  * of the position, the same in every step. e and n: anew in each step. e and n are nearly standard
  * normal, as is d where `skew` is 0; else d = sqrt(1 - skew^2) n' + skew (1 - t') with t' of the
  * exponential distribution: trained models are sure of most positions and at a loss at a few. All
@@ -138,6 +139,8 @@ struct decode_view {
     const uint8_t *masked;              /* [block_length], 1: still masked */
     const uint8_t *wanted; /* [block_length], 1: its confidence is asked for; NULL: all are */
     uint32_t behind_text;  /* how many of the block's last positions follow the end of text */
+    uint32_t mark_tokens;  /* several blocks of so many positions are in flight, and these are all
+                              of them; 0: one is */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */

@@ -10,7 +10,7 @@
 
 #include "sim/base/param.h"
 
-enum { POLICY_ABI = 17 };
+enum { POLICY_ABI = 18 };
 
 enum policy_kind {
     POLICY_SCHEDULER = 1,
