@@ -139,14 +139,14 @@ static void walk_enter(struct walk *walk, uint32_t i) {
 
 static struct walk walk_start(const struct decode_process *process, uint64_t seed,
                               const struct decode_view *view) {
-    return (struct walk){
-        .process = process,
-        .view = view,
-        .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
-        .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
-        .step_key = rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
-        .lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0),
-        .base = base_of(process, view, 0, view->block_length)};
+    return (struct walk){.process = process,
+                         .view = view,
+                         .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
+                         .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
+                         .step_key =
+                             rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
+                         .lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0),
+                         .base = base_of(process, view, 0, view->block_length)};
 }
 
 static double difficulty(const struct walk *walk, uint64_t position) {

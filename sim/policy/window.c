@@ -17,6 +17,7 @@ static void enter(struct request *request, uint32_t block, uint32_t before, uint
     request->window.width = was.width;
     request->window.threshold = was.threshold;
     request->window.most = was.most;
+    request->window.slides = was.slides;
     request->window.edits = was.edits == EDITS_NONE ? EDITS_NONE : EDITS_OPEN;
     if (block > 0 && request->causal == SEES_BLOCKS && was.uncached == 0) {
         request->cached_tokens = begin;
@@ -51,14 +52,27 @@ void window_enter_next(struct request *request) {
         window->active = window->front;
         window->masked = was.masked;
         window->known = carried - was.masked;
-        window->steps = was.steps;
-        window->passes = was.passes;
+    }
+    if (carried > 0 || was.slides) {
+        request->window.steps = was.steps;
+        request->window.passes = was.passes;
     }
 }
 
 bool window_is_full(const struct request *request) {
     const uint64_t end = in_flight_from(request) + window_tokens_of(request, window_most(request));
     return window_most(request) > 1 && window_end(request) >= end;
+}
+
+bool window_lengthen(struct request *request) {
+    struct window *window = &request->window;
+    const uint32_t left = request->canvas_tokens - window->first;
+    const uint32_t length = left < request->block_tokens ? left : request->block_tokens;
+    const uint32_t more = length - window->length;
+    window->length = window->front = window->active = length;
+    window->masked += more;
+    window->uncached = window->kept = window->reach = length;
+    return more > 0;
 }
 
 bool window_add_block(struct request *request) {

@@ -1,7 +1,8 @@
 /* The window of a request: the positions of its canvas that are in flight, one contiguous range, of
  * which each step decides some. One block is in flight, as wide as the scheduler says or else as
  * configured, or several blocks of the configured width are, each decided as far as it is. When all
- * of the first block is decided the window moves on to the next.
+ * of the first block is decided the window moves on to the next. Or it has no blocks, and slides
+ * over the canvas.
  * Which of its positions are masked, uncached, run and kept, and how each came out of a pass, is
  * followed where a policy needs it (sim/serve/positions.h).
  *
@@ -235,6 +236,25 @@ void window_enter_next(struct request *request);
 static inline void window_allow_blocks(struct request *request, uint32_t most) {
     request->window.most = most;
 }
+
+/* It slides: after each pass it begins at its first masked position, and is as long again where the
+ * canvas goes on. */
+static inline void window_allow_sliding(struct request *request) {
+    request->window.slides = 1;
+}
+
+static inline bool window_slides(const struct request *request) {
+    return request->window.slides != 0;
+}
+
+/* A pass left as many decided positions before the first masked one, by which it moves on. */
+static inline void window_slide(struct request *request, uint32_t known) {
+    request->window.known = known;
+    request->window.front = known > 0 ? known : request->window.length;
+}
+
+/* Takes as many positions into flight as it moved on by; returns whether there are any. */
+bool window_lengthen(struct request *request);
 
 /* Takes the block after its last into flight, with every position masked; false, and nothing
  * changes, where it is full or the canvas ends. */

@@ -295,6 +295,9 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
         window_allow_edits(request);
     }
     window_allow_blocks(request, settings->blocks_in_flight);
+    if (settings->window_slides) {
+        window_allow_sliding(request);
+    }
     window_enter(request, 0);
     plan_block(life, slot);
     plan_marks(life, slot);

@@ -45,7 +45,9 @@ void plan_block(struct lifecycle *life, uint32_t slot) {
 
 void plan_front(struct lifecycle *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
-    if (window_has_several(request)) {
+    if (window_slides(request)) {
+        window_slide(request, block_known_in_front(&life->positions.blocks[slot]));
+    } else if (window_has_several(request)) {
         window_list(request, window_uncached(request),
                     block_known_in_front(&life->positions.blocks[slot]));
     }
@@ -78,6 +80,9 @@ void plan_marks(struct lifecycle *life, uint32_t slot) {
     const struct settings *settings = &life->system->settings;
     struct request *request = &life->requests[slot];
     uint32_t mark = 0;
+    if (window_slides(request) && window_lengthen(request)) {
+        positions_extend(&life->positions, slot, request);
+    }
     if (window_most(request) == 1) {
         return;
     }

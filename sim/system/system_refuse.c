@@ -1,6 +1,8 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
+#include <stdio.h>
 #include <string.h>
 
+#include "sim/policy/cache/sliding.h"
 #include "sim/policy/decoder/several_blocks.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
@@ -196,18 +198,17 @@ static bool stores_with_next(const struct system *s) {
                               .canvas_tokens = 5 * BLOCK,
                               .block_tokens = BLOCK,
                               .causal = SEES_BLOCKS,
-                              .steps_per_block = BLOCK,
-                              .cached_tokens = BLOCK,
-                              .window = window_of(1, 2 * BLOCK, BLOCK, BLOCK)};
+                              .steps_per_block = BLOCK};
     struct row_sets rows;
-    request.window.before = BLOCK;
+    window_enter(&request, 1);
+    request.cached_tokens = BLOCK;
     (void)cache_rows(s->cache, s->cache_state, NULL, &request, &rows);
     return rows.run.first == BLOCK && rows.run.end == 3 * BLOCK;
 }
 
 /* Who decides on several blocks: not by numbers that are counted for one, nor by what is kept of
  * the positions of one. */
-static int check_several_decoder(const struct system *s, struct err *err) {
+static int check_several_decoder(const struct system *s, const char *where, struct err *err) {
     const struct decoder *decoder = s->decoder;
     const bool revises = decoder_rule_always(decoder, s->decoder_state).kind == DECODE_JOINT;
     const char *fault = decoder->count != NULL       ? "counts positions of one block"
@@ -217,9 +218,9 @@ static int check_several_decoder(const struct system *s, struct err *err) {
                                                      : NULL;
     if (fault != NULL) {
         return err_usage(err,
-                         "decoder %s %s, and blocks_in_flight is %u: set decoder = several-blocks "
-                         "(`unmask list decoders` prints others)",
-                         decoder->policy.name, fault, s->settings.blocks_in_flight);
+                         "decoder %s %s, and %s: set decoder = several-blocks (`unmask list "
+                         "decoders` prints others)",
+                         decoder->policy.name, fault, where);
     }
     const struct several_blocks *numbers = s->decoder_state;
     return decoder != &decoder_several_blocks ||
@@ -252,7 +253,7 @@ static int check_several_cache(const struct system *s, struct err *err) {
     }
     return s->rows.kind == ROW_EXACT && !rows_leave_out(&s->rows)
                ? err_usage(err,
-                           "blocks_in_flight = %u stores a block beside the next ones' decoding, "
+                           "blocks_in_flight = %u stores a block while the next ones are decoded, "
                            "and cache %s in a pass of its own: set cache.cross_block = on",
                            blocks, cache)
                : err_usage(err,
@@ -262,6 +263,38 @@ static int check_several_cache(const struct system *s, struct err *err) {
                            s->model->mask == MASK_BIDIRECTIONAL
                                ? "none"
                                : "exact and cache.cross_block = on");
+}
+
+/* A window that slides. */
+static int check_sliding(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    const char *cache = s->cache->policy.name;
+    if (!settings->window_slides) {
+        return 0;
+    }
+    if (s->model->mask != MASK_BIDIRECTIONAL || s->model->shifted_logits) {
+        return err_usage(err,
+                         "window_slides = on is for bidirectional models whose logits are of their "
+                         "own positions, and %s is %s",
+                         s->model->title,
+                         s->model->shifted_logits ? "of shifted logits"
+                                                  : attention_mask_names[s->model->mask]);
+    }
+    if (s->rows.kind != ROW_NONE && s->cache != &cache_sliding) {
+        return err_usage(err,
+                         "cache %s renews by blocks, and a window that slides has none: set cache "
+                         "= sliding or none",
+                         cache);
+    }
+    const char *without = settings->blocks_in_flight > 1           ? "blocks_in_flight = 1"
+                          : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
+                          : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
+                                                                   : NULL;
+    return without == NULL ? check_several_decoder(s, "the window slides", err)
+                           : err_usage(err,
+                                       "window_slides = on moves the window by what each step "
+                                       "commits, and by nothing else: set %s",
+                                       without);
 }
 
 /* Several blocks of a request at once. */
@@ -292,7 +325,10 @@ static int check_several(const struct system *s, struct err *err) {
                          blocks,
                          settings->unroll_maximum > 1 ? "unroll.maximum = 1" : "iteration = plain");
     }
-    return check_several_cache(s, err) != 0 ? err_status(err) : check_several_decoder(s, err);
+    char where[64];
+    snprintf(where, sizeof where, "blocks_in_flight is %u", blocks);
+    return check_several_cache(s, err) != 0 ? err_status(err)
+                                            : check_several_decoder(s, where, err);
 }
 
 static int check_drawing(const struct system *s, struct err *err) {
@@ -393,9 +429,9 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings,  check_mask,         check_prefixes, check_swap,
-        check_rows,      check_credit,       check_revising, check_drawing,
-        check_smoothing, check_sample_scope, check_storage,  check_several};
+        check_settings, check_mask,     check_prefixes, check_swap,      check_rows,
+        check_credit,   check_revising, check_drawing,  check_smoothing, check_sample_scope,
+        check_storage,  check_several,  check_sliding};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

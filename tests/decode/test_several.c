@@ -72,6 +72,33 @@ TEST(the_window_moves_on_to_a_block_that_is_in_flight_already) {
     ck_assert_uint_eq(window_steps(&request), 0);
 }
 
+/* By as many positions as are decided at its left; what is decided after them stays so. */
+TEST(a_window_slides_to_its_first_mask) {
+    struct request request = MAKE(struct request, .prompt_tokens = 3, .output_tokens = 9,
+                                  .canvas_tokens = 12, .block_tokens = B, .causal = SEES_CANVAS);
+    window_allow_sliding(&request);
+    window_enter(&request, 0);
+    assert_window(&request, 3, 7, 4);
+    ck_assert(!window_lengthen(&request));
+    window_advance(&request, 1, 0);
+    window_commit(&request, 2);
+    window_slide(&request, 0); /* none of them is the first */
+    ck_assert(window_front_is_open(&request));
+    window_commit(&request, 1);
+    window_slide(&request, 3);
+    ck_assert(!window_front_is_open(&request));
+    window_enter_next(&request);
+    assert_window(&request, 6, 7, 1);
+    ck_assert(window_lengthen(&request));
+    assert_window(&request, 6, 10, 4);
+    ck_assert_uint_eq(window_steps(&request), 1);
+    window_commit(&request, 4);
+    window_slide(&request, 4);
+    window_enter_next(&request);
+    assert_window(&request, 10, 12, 2);
+    ck_assert_uint_eq(window_steps(&request), 1);
+}
+
 /* ---- what is drawn ---- */
 
 /* A block does not see those after it, and its neighbours' confidences go by what is masked. */
@@ -141,14 +168,14 @@ TEST(a_ring_runs_more_and_decides_the_same) {
 }
 
 TEST(recorded_steps_are_played_with_preemptions_too) {
-    static const char *const systems[] = {"d2f", "multibd", "d3llm"};
+    static const char *const systems[] = {"d2f", "multibd", "d3llm", "dsb"};
     char path[512], run[16];
     snprintf(path, sizeof path, "%s", scratch_path("runs.db"));
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         char *said = PRINTS(ASKED("--system", systems[i], "--db", path, "--levels", "events",
-                                  "--set", i < 2 ? "pool_pages=24" : "decoder.entropy=0.4"));
+                                  "--set", i < 2 ? "pool_pages=24" : "max_requests=3"));
         ck_assert_int_eq(number(said, "completed"), 12);
-        ck_assert(i == 2 || number(said, "preemptions") > 0);
+        ck_assert(i >= 2 || number(said, "preemptions") > 0);
         snprintf(run, sizeof run, "%zu", i + 1);
         free(PRINTS("replay", "--db", path, "--run", run));
         free(said);
@@ -163,10 +190,11 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "unmask: a block is added when 0.99 of the one before is decided and commits in every "
             "step from 0.95 on: set decoder.complete to block_add_threshold at least",
             WITH("--system", "d2f", "--set", "block_add_threshold=0.99"));
-    REFUSES(2,
-            "unmask: blocks_in_flight = 2 stores a block beside the next ones' decoding, and cache "
-            "exact in a pass of its own: set cache.cross_block = on",
-            WITH("--system", "multibd", "--set", "cache.cross_block=off"));
+    REFUSES(
+        2,
+        "unmask: blocks_in_flight = 2 stores a block while the next ones are decoded, and cache "
+        "exact in a pass of its own: set cache.cross_block = on",
+        WITH("--system", "multibd", "--set", "cache.cross_block=off"));
     REFUSES(2,
             "unmask: cache dual serves one block at a time, and blocks_in_flight is 8: set cache = "
             "none",
@@ -204,6 +232,23 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "unmask: decoder joint-threshold replaces tokens of one block, and blocks_in_flight is "
             "2: set decoder = several-blocks",
             WITH("--system", "multibd", "--decoder", "joint-threshold"));
+}
+
+TEST(a_window_slides_where_nothing_goes_by_blocks) {
+    REFUSES(2,
+            "unmask: window_slides = on is for bidirectional models whose logits are of their own "
+            "positions, and LLaDA2.0-mini is block-causal",
+            WITH("--system", "multibd", "--set", "window_slides=on"));
+    REFUSES(2,
+            "unmask: cache dual renews by blocks, and a window that slides has none: set cache = "
+            "sliding or none",
+            WITH("--system", "dsb", "--set", "cache=dual"));
+    REFUSES(2,
+            "unmask: window_slides = on moves the window by what each step commits, and by nothing "
+            "else: set blocks_in_flight = 1",
+            WITH("--system", "d3llm", "--set", "window_slides=on"));
+    REFUSES(2, "unmask: decoder fixed counts positions of one block, and the window slides",
+            WITH("--system", "dsb", "--decoder", "fixed"));
 }
 
 /* The same sentence on an engine. */

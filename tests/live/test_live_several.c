@@ -1,6 +1,6 @@
-/* Several blocks at once on the CPU: the tokens of a plain implementation of D2F, MultiBD and d3LLM
- * (experiments/study/reference/several_blocks.py), which reads the same checkpoints in float32, in
- * as many passes and over as many positions. */
+/* Several blocks at once on the CPU: the tokens of a plain implementation of D2F, MultiBD, d3LLM
+ * and DSB (experiments/study/reference/several_blocks.py), which reads the same checkpoints in
+ * float32, in as many passes and over as many positions. */
 #include <jansson.h>
 
 #include "tests/support/cli.h"
@@ -10,7 +10,7 @@
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_PROMPTS = 10, N_SETTINGS = 12 };
+enum { N_PROMPTS = 10, N_SETTINGS = 15 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -21,12 +21,19 @@ static const struct key keys[] = {
     {"threshold", "decoder.threshold", NULL}, {"complete", "decoder.complete", NULL},
     {"entropy", "decoder.entropy", NULL},     {"add", "block_add_threshold", NULL},
     {"most", "blocks_in_flight", NULL},       {"static", "static_blocks", "off"},
-    {"block", "block_tokens", "32"},
+    {"block", "block_tokens", "32"},          {"sure", "decoder.threshold", NULL},
+    {"window", "block_tokens", NULL},         {"prefix", "cache.prefix_window", NULL},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0], N_SET = 6 };
 
 static bool is_bidirectional(const json_t *line) {
-    return json_object_get(line, "entropy") != NULL;
+    return json_object_get(line, "entropy") != NULL || json_object_get(line, "window") != NULL;
+}
+
+static const char *system_of(const json_t *line) {
+    return json_object_get(line, "window") != NULL ? "dsb"
+           : is_bidirectional(line)                ? "d3llm"
+                                                   : "multibd";
 }
 
 /* As many for a bidirectional model, of which one is said twice. */
@@ -106,13 +113,13 @@ TEST(tokens_passes_and_positions_are_those_of_the_specification) {
         ck_assert_ptr_nonnull(setting);
         settings_of(setting, settings);
         const bool is_wide = is_bidirectional(setting);
-        char *said = PRINTS("run", "--json", "--backend", "cpu", "--clock", "virtual", "--weights",
-                            is_wide ? MODELS "llada-2m" : MODELS "sdar-2m", "--workload", PROMPTS,
-                            "--output-tokens", "64", "--eos", "none", "--system",
-                            is_wide ? "d3llm" : "multibd", "--outputs", outputs, "--decode-out",
-                            decisions, "--db", db, "--levels", "events", "--set", settings[0],
-                            "--set", settings[1], "--set", settings[2], "--set", settings[3],
-                            "--set", settings[4], "--set", settings[5]);
+        char *said =
+            PRINTS("run", "--json", "--backend", "cpu", "--clock", "virtual", "--weights",
+                   is_wide ? MODELS "llada-2m" : MODELS "sdar-2m", "--workload", PROMPTS,
+                   "--output-tokens", "64", "--eos", "none", "--system", system_of(setting),
+                   "--outputs", outputs, "--decode-out", decisions, "--db", db, "--levels",
+                   "events", "--set", settings[0], "--set", settings[1], "--set", settings[2],
+                   "--set", settings[3], "--set", settings[4], "--set", settings[5]);
         json_t *summary = json_loads(said, 0, NULL);
         int64_t positions = assert_tokens(setting, outputs);
         assert_passes(setting, decisions);

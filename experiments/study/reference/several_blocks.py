@@ -1,11 +1,11 @@
-"""Tokens that D2F, MultiBD and d3LLM decode with several blocks at once, written down anew from their specification
-(D2F: SJTU-DENG-Lab/Discrete-Diffusion-Forcing, eval_llada.py; MultiBD: Diffulex's engine and its multi_bd sampler;
-d3LLM: hao-ai-lab/d3LLM, generate_multi_block, and SGLang's full_attn_multi_block).
+"""Tokens that D2F, MultiBD and d3LLM decode with several blocks at once, and DSB with a window that slides, written
+down anew from their specification (D2F: SJTU-DENG-Lab/Discrete-Diffusion-Forcing, eval_llada.py; MultiBD: Diffulex's engine and its multi_bd sampler;
+d3LLM: hao-ai-lab/d3LLM, generate_multi_block, and SGLang's full_attn_multi_block; DSB: lizhuo008/DSB, llada/generate.py).
 
 Run from the repository root:  python3 experiments/study/reference/several_blocks.py
 
 It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl with the checkpoint
-experiments/train/models/sdar-2m (d3LLM: llada-2m) in float32 on the CPU, under every setting below, and writes a
+experiments/train/models/sdar-2m (d3LLM and DSB: llada-2m) in float32 on the CPU, under every setting below, and writes a
 line for each setting to tests/golden/engine/several-blocks/tokens.jsonl: tokens, forward passes and positions run of each
 prompt. tests/live/test_live_several.c holds the engine to them.
 
@@ -13,7 +13,8 @@ A block is active, then to_cache (decided, as all before it are), then in_cache 
 Blocks lie at multiples of their length, so that the prompt's last tokens may stand in the first, where they
 count as decided. Nothing is cached here: a forward runs all that stands before as well, under the block-causal
 mask, which gives the same numbers, since what is stored was decided when it was stored. d3LLM's blocks begin where
-the prompt ends, and a forward runs the whole canvas, every position of which sees all.
+the prompt ends, and a forward runs the whole canvas, every position of which sees all. DSB keeps keys and values of
+the canvas: all are renewed once as many tokens were committed as its window has, else the window's and some before it.
 
 Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 """
@@ -46,6 +47,11 @@ BIDIRECTIONAL_SETTINGS = [
     dict(entropy=0.4, add=0.1, most=16, block=8),
     dict(entropy=0.01, add=0.5, most=3, block=16),
     dict(entropy=0.05, add=0.0, most=2, block=16),
+]
+SLIDING_SETTINGS = [
+    dict(sure=0.9, window=32, prefix=8),  # DSB
+    dict(sure=0.9, window=8, prefix=8),
+    dict(sure=0.999, window=16, prefix=0),
 ]
 
 
@@ -122,6 +128,46 @@ def decode_together(model, prompt, entropy, add, most, block=32):
     return x[len(prompt):].tolist(), passes, passes * len(x)
 
 
+class Kept:
+    """Keys and values of a canvas, some of which a forward renews."""
+
+    def __init__(self, model, n):
+        self.model = model
+        self.k = [torch.zeros(n, model.kv_heads, model.head_dim) for _ in model.layers]
+        self.v = [torch.zeros(n, model.kv_heads * model.head_dim) for _ in model.layers]
+
+    def forward(self, ids, first, end):
+        model, rows = self.model, torch.arange(first, end)
+        x = model.embed(ids[rows])
+        for layer, k, v in zip(model.layers, self.k, self.v):
+            normed = dllm_cache.rms(x, layer.attn_norm, model.config.rms_norm_eps)
+            k[rows], v[rows] = model.keys(layer, normed, rows), normed @ layer.v_proj.T
+            x = x + model.attention(layer, model.queries(layer, normed, rows), k, v)
+            x = x + model.ffn(layer, x)
+        return model.logits(x)
+
+
+def decode_sliding(model, prompt, sure, window, prefix):
+    mask = model.config.mask_token_id
+    x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
+    kept, first, since = Kept(model, len(x)), len(prompt), window
+    passes = run = 0
+    while first < len(x):
+        end = min(first + window, len(x))
+        start, stop = (0, len(x)) if since >= window else (max(first - prefix, 0), end)
+        since = 0 if since >= window else since
+        p, v = kept.forward(x, start, stop).softmax(-1).max(-1)
+        passes, run = passes + 1, run + stop - start
+        masked = [i for i in range(first, end) if x[i] == mask]
+        commits = [i for i in masked if p[i - start] >= sure]
+        for i in commits or [max(masked, key=lambda i: (p[i - start].item(), -i))]:
+            x[i] = v[i - start]
+            since += 1
+        while first < len(x) and x[first] != mask:
+            first += 1
+    return x[len(prompt):].tolist(), passes, run
+
+
 def main():
     model, bidirectional = Model(MODEL), dllm_cache.Model(BIDIRECTIONAL)
     with open(PROMPTS) as file:
@@ -129,8 +175,9 @@ def main():
     os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
     torch.set_num_threads(1)
     with torch.no_grad(), open(TOKENS, "w") as file:
-        for setting in SETTINGS + BIDIRECTIONAL_SETTINGS:
+        for setting in SETTINGS + BIDIRECTIONAL_SETTINGS + SLIDING_SETTINGS:
             of = (decode_together, bidirectional) if "entropy" in setting else (decode, model)
+            of = (decode_sliding, bidirectional) if "window" in setting else of
             tokens, passes, run = zip(*(of[0](of[1], prompt, **setting) for prompt in prompts))
             file.write(json.dumps({**setting, "passes": passes, "run": run, "tokens": tokens}) + "\n")
 
