@@ -239,7 +239,7 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
             continue;
         }
         n_before += position < window_first(request);
-        n_block += window_has(request, position);
+        n_block += position - window_first(request) < window_active(request);
         rows[n] = is_shifted && query > 0 ? query - 1 : query;
         targets[n++] = target_of(members, member, position, lists, is_masked);
     }
@@ -541,7 +541,8 @@ uint32_t members_masked_rows(const struct members *members, uint32_t member, uin
     for (uint32_t row = 0; blocks_decide(request) && row < members->decided->n_rows[member];
          row++) {
         uint32_t target = (uint32_t)targets[row];
-        if (window_has(request, target) && members_is_masked(members->planned, member, target)) {
+        if (target - window_first(request) < window_active(request) &&
+            members_is_masked(members->planned, member, target)) {
             rows[n++] = row;
         }
     }

@@ -326,6 +326,18 @@ int compose_check_decode(const struct composition *c, struct err *err) {
     if (c->decode == NULL) {
         return 0;
     }
+    if (system->settings.blocks_in_flight > 1) {
+        return err_usage(err,
+                         "%s says how many positions a step commits, not of which block: it is not "
+                         "played with blocks_in_flight = %" PRIu32,
+                         c->decode_source.name, system->settings.blocks_in_flight);
+    }
+    if (system->settings.window_slides) {
+        return err_usage(err,
+                         "%s says how many positions a step commits, not which: it is not played "
+                         "with window_slides = on",
+                         c->decode_source.name);
+    }
     uint32_t block_tokens = decode_trace_block_tokens(c->decode);
     return block_tokens == system->settings.block_tokens
                ? 0

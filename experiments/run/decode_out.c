@@ -89,7 +89,7 @@ int decode_out_open(const char *path, const char *played, const struct system *s
         return status;
     }
     struct decode_out *made = mem_zeroed(1, sizeof *made);
-    made->block_tokens = system->settings.block_tokens;
+    made->block_tokens = settings_window_tokens(&system->settings); /* those of a pass, at most */
     snprintf(made->path, sizeof made->path, "%s", path);
     status = output_reserve(made->path, &made->file, err);
     if (status == 0) {

@@ -45,7 +45,8 @@ void choice_see(struct choice *choice, const struct choice_asked *asked, struct 
                        choice->confidence);
     }
     uint32_t n = 0;
-    for (uint32_t i = 0; i < block->length; i++) { /* what is not asked for is written over */
+    for (uint32_t i = 0; i < block->length - asked->waiting;
+         i++) { /* what is not asked for is written over */
         choice->offset[n] = i;
         choice->values[0][n] = choice->confidence[i];
         n += (asked->keep[i] != 0) & (block->masked[i] != 0);

@@ -28,6 +28,7 @@ struct choice_asked {
     uint64_t seed;
     const struct decode_view *view;
     const struct block_state *block;
+    uint32_t waiting;                   /* its last positions, which are not decided on yet */
     const uint8_t *keep;                /* [length], positions whose logits are made */
     bool reads_statistics;              /* margin and entropy, too */
     const struct decode_credit *credit; /* NULL: none is given */

@@ -125,20 +125,35 @@ struct walk {
     uint32_t gap; /* masked positions passed since the last known one */
 };
 
-static struct walk walk_start(const struct decode_process *process, uint64_t seed,
-                              const struct decode_view *view) {
+/* The location of the positions [first, end), by how much of them is known. */
+static double base_of(const struct decode_process *process, const struct decode_view *view,
+                      uint32_t first, uint32_t end) {
     uint32_t n_known = 0;
-    for (uint32_t i = 0; i < view->block_length; i++) {
+    for (uint32_t i = first; i < end; i++) {
         n_known += !view->masked[i];
     }
-    return (struct walk){
-        .process = process,
-        .view = view,
-        .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
-        .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
-        .step_key = rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
-        .lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0),
-        .base = process->location + process->context * n_known / view->block_length};
+    return process->location + process->context * n_known / (end - first);
+}
+
+/* Position i is the first of its block, or is not. */
+static void walk_enter(struct walk *walk, uint32_t i) {
+    const uint32_t block = walk->view->mark_tokens, length = walk->view->block_length;
+    if (block > 0 && i % block == 0) {
+        const uint32_t end = i + block < length ? i + block : length;
+        walk->base = base_of(walk->process, walk->view, i, end);
+    }
+}
+
+static struct walk walk_start(const struct decode_process *process, uint64_t seed,
+                              const struct decode_view *view) {
+    return (struct walk){.process = process,
+                         .view = view,
+                         .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
+                         .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
+                         .step_key =
+                             rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
+                         .lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0),
+                         .base = base_of(process, view, 0, view->block_length)};
 }
 
 static double difficulty(const struct walk *walk, uint64_t position) {
@@ -211,6 +226,7 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
     uint64_t tail_key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
+        walk_enter(&walk, i);
         if (view->masked[i] && !is_wanted(view, i)) {
             walk.gap += !is_behind_text(view, i);
         } else if (view->masked[i]) {

@@ -11,16 +11,17 @@
  *     delta = y - mean of y
  *
  * g: masked positions between this one and the nearest that is not, at its left (what precedes the
- * block is known: g = 0 at its first position). s: share of the block that is known. d: difficulty
- * of the position, the same in every step. e and n: anew in each step. e and n are nearly standard
- * normal, as is d where `skew` is 0; else d = sqrt(1 - skew^2) n' + skew (1 - t') with t' of the
- * exponential distribution: trained models are sure of most positions and at a loss at a few. All
- * are keyed by request, position in the canvas and step, so that no draw depends on the batch, the
- * order or the thread, nor on which other positions a step runs. The mean is over the block's
- * masked positions: importances of one layer add up to a constant, so deltas add up to 0; their
- * scale is arbitrary and the rule that reads them does not depend on it. The first layers may know
- * how near context is better than what the last layer will be sure of, hence a distance of their
- * own.
+ * block is known: g = 0 at its first position). s: share of the block that is known; where several
+ * blocks are in flight, of the position's own, while g is counted through all of them. d:
+ * difficulty of the position, the same in every step. e and n: anew in each step. e and n are
+ * nearly standard normal, as is d where `skew` is 0; else d = sqrt(1 - skew^2) n' + skew (1 - t')
+ * with t' of the exponential distribution: trained models are sure of most positions and at a loss
+ * at a few. All are keyed by request, position in the canvas and step, so that no draw depends on
+ * the batch, the order or the thread, nor on which other positions a step runs. The mean is over
+ * the block's masked positions: importances of one layer add up to a constant, so deltas add up to
+ * 0; their scale is arbitrary and the rule that reads them does not depend on it. The first layers
+ * may know how near context is better than what the last layer will be sure of, hence a distance of
+ * their own.
  *
  * At some positions a model is at a loss until more of what stands before them is known, and then
  * sure of them: where lost_reach is not 0, with u uniform and the same in every step,
@@ -140,6 +141,8 @@ struct decode_view {
     uint32_t behind_text;  /* how many of the block's last positions follow the end of text */
     const struct draw_rule
         *drawing; /* the request's own; NULL: the process's, and its temperature */
+    uint32_t mark_tokens;  /* positions of each of several blocks in flight, which these are
+                              together; 0: one is in flight */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */

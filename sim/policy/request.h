@@ -49,7 +49,7 @@ enum window_edits {
 struct window {
     uint32_t steps, block, passes, first, masked, length;
     uint32_t known, uncached, kept, reach, earlier;
-    uint32_t before, width, threshold, front;
+    uint32_t before, width, threshold, front, active, most, slides;
     uint32_t unseen;
     uint32_t edits; /* enum window_edits */
 };

@@ -16,6 +16,8 @@ static void enter(struct request *request, uint32_t block, uint32_t before, uint
     request->window.before = before;
     request->window.width = was.width;
     request->window.threshold = was.threshold;
+    request->window.most = was.most;
+    request->window.slides = was.slides;
     request->window.edits = was.edits == EDITS_NONE ? EDITS_NONE : EDITS_OPEN;
     if (block > 0 && request->causal == SEES_BLOCKS && was.uncached == 0) {
         request->cached_tokens = begin;
@@ -29,9 +31,61 @@ void window_enter(struct request *request, uint32_t block) {
           request->block_tokens);
 }
 
+/* Where what is in flight begins: blocks before the window whose rows are not written yet, if any
+ * are. */
+static uint32_t in_flight_from(const struct request *request) {
+    uint32_t first = window_first(request), cached = request->cached_tokens;
+    bool lacks_rows = window_most(request) > 1 && request->causal == SEES_BLOCKS &&
+                      window_block(request) > 0 && cached >= window_before(request) &&
+                      cached < first;
+    return lacks_rows ? window_before(request) : first;
+}
+
 void window_enter_next(struct request *request) {
-    enter(request, window_block(request) + 1, window_first(request),
-          window_first(request) + window_front(request), window_width(request));
+    const struct window was = request->window;
+    const uint32_t carried = was.length - was.front;
+    enter(request, was.block + 1, in_flight_from(request), was.first + was.front,
+          carried > 0 ? carried : window_width(request));
+    if (carried > 0) {
+        struct window *window = &request->window;
+        window->front = carried < request->block_tokens ? carried : request->block_tokens;
+        window->active = window->front;
+        window->masked = was.masked;
+        window->known = carried - was.masked;
+    }
+    if (carried > 0 || was.slides) {
+        request->window.steps = was.steps;
+        request->window.passes = was.passes;
+    }
+}
+
+bool window_is_full(const struct request *request) {
+    const uint64_t end = in_flight_from(request) + window_tokens_of(request, window_most(request));
+    return window_most(request) > 1 && window_end(request) >= end;
+}
+
+bool window_lengthen(struct request *request) {
+    struct window *window = &request->window;
+    const uint32_t left = request->canvas_tokens - window->first;
+    const uint32_t length = left < request->block_tokens ? left : request->block_tokens;
+    const uint32_t more = length - window->length;
+    window->length = window->front = window->active = length;
+    window->masked += more;
+    window->uncached = window->kept = window->reach = length;
+    return more > 0;
+}
+
+bool window_add_block(struct request *request) {
+    struct window *window = &request->window;
+    const uint32_t left = request->canvas_tokens - window_end(request);
+    const uint32_t more = left < request->block_tokens ? left : request->block_tokens;
+    if (more == 0 || window_most(request) == 1 || window_is_full(request)) {
+        return false;
+    }
+    window->length += more;
+    window->masked += more;
+    window->uncached = window->kept = window->reach = window->length;
+    return true;
 }
 
 bool window_say(struct request *request, uint32_t width_tokens, uint32_t threshold_millionths) {

@@ -1,6 +1,8 @@
 /* The window of a request: the positions of its canvas that are in flight, one contiguous range, of
  * which each step decides some. One block is in flight, as wide as the scheduler says or else as
- * configured, and the window moves by it when all of it is decided (`make house-test` has two).
+ * configured, or several blocks of the configured width are, each decided as far as it is. When all
+ * of the first block is decided the window moves on to the next. Or it has no blocks, and slides
+ * over the canvas.
  * Which of its positions are masked, uncached, run and kept, and how each came out of a pass, is
  * followed where a policy needs it (sim/serve/positions.h).
  *
@@ -78,18 +80,51 @@ static inline uint32_t window_seen(const struct request *request) {
 
 /* ---- its block ---- */
 
-/* Positions of its first block, by whose end the window moves: all of them, as long as one block is
- * in flight. */
+/* Positions of its first block, by whose end the window moves: all of them, where one block is in
+ * flight. */
 static inline uint32_t window_front(const struct request *request) {
     return request->window.front;
 }
 
-/* Those of them that are still masked; where positions are not followed, as if decoded from left to
- * right. */
-static inline uint32_t window_front_masked(const struct request *request) {
-    uint32_t masked = request->window.masked;
+/* Whether blocks after its first are in flight. */
+static inline bool window_has_several(const struct request *request) {
+    return request->window.front < request->window.length;
+}
+
+/* How many blocks are in flight, and the positions of one of them, counted from 0. */
+static inline uint32_t window_marks(const struct request *request) {
     uint32_t after = request->window.length - request->window.front;
-    return masked > after ? masked - after : 0;
+    return 1 + (after + request->block_tokens - 1) / request->block_tokens;
+}
+
+static inline struct range window_mark(const struct request *request, uint32_t mark) {
+    uint32_t front = request->window.front, block = request->block_tokens;
+    uint32_t first = window_first(request) + (mark > 0 ? front + (mark - 1) * block : 0);
+    uint32_t end = first + (mark > 0 ? block : front);
+    return (struct range){first, end < window_end(request) ? end : window_end(request)};
+}
+
+/* How many blocks may be in flight, those that are decided and whose keys and values the next pass
+ * writes among them. */
+static inline uint32_t window_most(const struct request *request) {
+    return request->window.most > 0 ? request->window.most : 1;
+}
+
+/* Whether as many are, of several. */
+bool window_is_full(const struct request *request);
+
+/* Its positions up to the end of the last block that passes decide on: all of them, but where
+ * blocks run that wait for the one before them. */
+static inline uint32_t window_active(const struct request *request) {
+    return request->window.active;
+}
+
+/* Positions of its first block that are still masked; where several blocks are in flight, those
+ * from the first masked one on. */
+static inline uint32_t window_front_masked(const struct request *request) {
+    uint32_t known = request->window.known, front = request->window.front;
+    return window_has_several(request) ? (known < front ? front - known : 0)
+                                       : request->window.masked;
 }
 
 /* Whether its tokens may still be revised, and whether passes decide on it: something of it is
@@ -155,7 +190,8 @@ static inline uint32_t window_whole(const struct request *request, uint32_t toke
     return tokens / request->block_tokens * request->block_tokens;
 }
 
-/* The first position of the block before, where there is one. */
+/* The first position of the block before, where there is one, or of the first of those before whose
+ * keys and values are not written yet. */
 static inline uint32_t window_before(const struct request *request) {
     return request->window.before;
 }
@@ -187,7 +223,8 @@ static inline struct window window_of(uint32_t block, uint32_t first, uint32_t l
                            .uncached = length,
                            .kept = length,
                            .reach = length,
-                           .front = length};
+                           .front = length,
+                           .active = length};
 }
 
 /* Moves it to `block`, with every position that is to be decided masked, where all blocks are as
@@ -198,8 +235,42 @@ void window_enter(struct request *request, uint32_t block);
 void window_enter_last(struct request *request);
 
 /* Moves it to the block after its first, which begins where that ends; one that is not in flight
- * yet is as wide as was said last. */
+ * yet is as wide as was said last. Of blocks that are in flight already what is decided stays so.
+ */
 void window_enter_next(struct request *request);
+
+/* As many blocks may be in flight, of this window and of those to come. */
+static inline void window_allow_blocks(struct request *request, uint32_t most) {
+    request->window.most = most;
+}
+
+/* It slides: after each pass it begins at its first masked position, and is as long again where the
+ * canvas goes on. */
+static inline void window_allow_sliding(struct request *request) {
+    request->window.slides = 1;
+}
+
+static inline bool window_slides(const struct request *request) {
+    return request->window.slides != 0;
+}
+
+/* A pass left as many decided positions before the first masked one, by which it moves on. */
+static inline void window_slide(struct request *request, uint32_t known) {
+    request->window.known = known;
+    request->window.front = known > 0 ? known : request->window.length;
+}
+
+/* Takes as many positions into flight as it moved on by; returns whether there are any. */
+bool window_lengthen(struct request *request);
+
+/* Takes the block after its last into flight, with every position masked; false, and nothing
+ * changes, where it is full or the canvas ends. */
+bool window_add_block(struct request *request);
+
+/* Passes decide on its first blocks, up to this one, counted from 0. */
+static inline void window_activate(struct request *request, uint32_t mark) {
+    request->window.active = window_mark(request, mark).end - window_first(request);
+}
 
 /* Tokens of this window and of those to come may be revised; not any more of this one. */
 static inline void window_allow_edits(struct request *request) {

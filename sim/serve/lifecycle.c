@@ -294,8 +294,13 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     if (system->revises) {
         window_allow_edits(request);
     }
+    window_allow_blocks(request, settings->blocks_in_flight);
+    if (settings->window_slides) {
+        window_allow_sliding(request);
+    }
     window_enter(request, 0);
     plan_block(life, slot);
+    plan_marks(life, slot);
     plan_memory(life, request);
     int status = plan_step(life, request, tracked, err);
     if (status != 0) {
@@ -562,26 +567,6 @@ static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t
     }
 }
 
-/* What a pass may come out as: an own decoder that takes positions back may commit none, but not
- * for ever. */
-static int check_outcomes(const struct lifecycle *life, const struct request *request,
-                          const struct outcomes *found, uint32_t most, struct err *err) {
-    const struct decoder *decoder = life->system->decoder;
-    const bool takes_back =
-        decoder->take_back != NULL || (window_masked(request) == 0 && window_is_revised(request));
-    uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
-    if (n < least || n > most) {
-        return plan_broken_promise(life, &decoder->policy, "decoder", "the positions it commits", n,
-                                   least, most, err);
-    }
-    int64_t passes = (int64_t)DECODER_MOST_PASSES * window_length(request);
-    return !takes_back || window_steps(request) <= passes
-               ? 0
-               : plan_broken_promise(life, &decoder->policy, "decoder",
-                                     "the passes that a block takes", window_steps(request), 1,
-                                     passes, err);
-}
-
 /* A pass over the block's positions, and what came of it: by the executor's word, or drawn. */
 static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member, const struct decided *known, struct err *err) {
@@ -612,13 +597,14 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
         return 0;
     }
     uint32_t most = counts ? count : window_masked(request);
-    if (check_outcomes(life, request, &found, most, err) != 0) {
+    if (plan_check_outcomes(life, request, &found, most, err) != 0) {
         return (int)err->kind;
     }
     commit_chosen(life, replica, request, member, found.n[OUTCOME_COMMIT]);
     take_back(life, replica, request, member, found.n[OUTCOME_AGAIN]);
     revise(life, replica, request, member, found.n[OUTCOME_REVISE],
            life->positions.blocks[slot].is_revised);
+    plan_front(life, slot);
     return 0;
 }
 
@@ -629,13 +615,17 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
     struct request *request = &life->requests[slot];
     int status = 0;
     while (status == 0 && !window_front_is_open(request) && !commits_block(life, slot)) {
-        if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
+        const bool carries = window_has_several(request);
+        if ((request->committed_tokens == request->output_tokens && !carries) ||
+            request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
         window_enter_next(request);
-        plan_block(life, slot);
+        (carries ? plan_carried : plan_block)(life, slot);
         if (yields) {
             take_yield(life, replica, slot, member);
+        }
+        if (yields || carries) {
             status = !window_front_is_open(request) ? end_block(life, slot, err) : 0;
             status =
                 status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
@@ -647,6 +637,7 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
     if (life->reads_load) {
         request->load = life->load;
     }
+    plan_marks(life, slot);
     status = status != 0 ? status : plan_step(life, request, &life->tracked[slot], err);
     if (status == 0) {
         sums_add(replica, request, 1);

@@ -14,6 +14,24 @@ int plan_broken_promise(const struct lifecycle *life, const struct policy *polic
                      kind, policy->name, (double)life->now_ns * 1e-9, what, found, least, most);
 }
 
+int plan_check_outcomes(const struct lifecycle *life, const struct request *request,
+                        const struct outcomes *found, uint32_t most, struct err *err) {
+    const struct decoder *decoder = life->system->decoder;
+    const bool takes_back =
+        decoder->take_back != NULL || (window_masked(request) == 0 && window_is_revised(request));
+    uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
+    if (n < least || n > most) {
+        return plan_broken_promise(life, &decoder->policy, "decoder", "the positions it commits", n,
+                                   least, most, err);
+    }
+    int64_t passes = (int64_t)DECODER_MOST_PASSES * window_length(request);
+    return !takes_back || window_steps(request) <= passes
+               ? 0
+               : plan_broken_promise(life, &decoder->policy, "decoder",
+                                     "the passes that a block takes", window_steps(request), 1,
+                                     passes, err);
+}
+
 static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
@@ -23,6 +41,58 @@ void plan_block(struct lifecycle *life, uint32_t slot) {
     if (life->has_positions) {
         positions_enter(&life->positions, slot, request, window_decided(request));
     }
+}
+
+void plan_front(struct lifecycle *life, uint32_t slot) {
+    struct request *request = &life->requests[slot];
+    if (window_slides(request)) {
+        window_slide(request, block_known_in_front(&life->positions.blocks[slot]));
+    } else if (window_has_several(request)) {
+        window_list(request, window_uncached(request),
+                    block_known_in_front(&life->positions.blocks[slot]));
+    }
+}
+
+void plan_carried(struct lifecycle *life, uint32_t slot) {
+    positions_carry(&life->positions, slot, &life->requests[slot]);
+    plan_front(life, slot);
+}
+
+/* Whether so much of a block in flight is decided that the next one may be. */
+static bool lets_next(const struct lifecycle *life, uint32_t slot, uint32_t mark) {
+    const struct request *request = &life->requests[slot];
+    const struct range range = window_mark(request, mark);
+    const uint32_t length = range_length(range);
+    const uint32_t decided = length - positions_masked(&life->positions, slot, request, range);
+    return decided >= life->system->settings.block_add_threshold * length;
+}
+
+static bool add_block(struct lifecycle *life, uint32_t slot) {
+    struct request *request = &life->requests[slot];
+    if (!window_add_block(request)) {
+        return false;
+    }
+    positions_extend(&life->positions, slot, request);
+    return true;
+}
+
+void plan_marks(struct lifecycle *life, uint32_t slot) {
+    const struct settings *settings = &life->system->settings;
+    struct request *request = &life->requests[slot];
+    uint32_t mark = 0;
+    if (window_slides(request) && window_lengthen(request)) {
+        positions_extend(&life->positions, slot, request);
+    }
+    if (window_most(request) == 1) {
+        return;
+    }
+    while (settings->static_blocks && add_block(life, slot)) {
+    }
+    while (lets_next(life, slot, mark) &&
+           (mark + 1 < window_marks(request) || add_block(life, slot))) {
+        mark++;
+    }
+    window_activate(request, mark);
 }
 
 void plan_memory(const struct lifecycle *life, struct request *request) {

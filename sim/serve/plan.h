@@ -7,6 +7,16 @@
 /* Makes `block` the active one, with its positions where they are followed. */
 void plan_block(struct lifecycle *life, uint32_t slot);
 
+/* The same of the next of several blocks, of which some is decided already. */
+void plan_carried(struct lifecycle *life, uint32_t slot);
+
+/* Where several blocks are in flight, after a pass: how much of the first is decided. */
+void plan_front(struct lifecycle *life, uint32_t slot);
+
+/* Where several blocks are in flight: takes more of them into it, as far as those before them are
+ * decided, and says which of them passes decide on. */
+void plan_marks(struct lifecycle *life, uint32_t slot);
+
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */
 void plan_memory(const struct lifecycle *life, struct request *request);
@@ -32,5 +42,10 @@ uint32_t plan_holds(const struct system *system, const struct request *request, 
 int plan_broken_promise(const struct lifecycle *life, const struct policy *policy, const char *kind,
                         const char *what, int64_t found, int64_t least, int64_t most,
                         struct err *err);
+
+/* What a pass may come out as, `most` commits: a decoder of a user's that takes positions back may
+ * commit none, but not for ever. */
+int plan_check_outcomes(const struct lifecycle *life, const struct request *request,
+                        const struct outcomes *found, uint32_t most, struct err *err);
 
 #endif

@@ -131,6 +131,44 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
     }
 }
 
+/* As many positions of the window as are listed are in flight, none of them cached. */
+static void count_anew(struct positions *p, uint32_t slot, const struct request *request) {
+    struct block_state *block = &p->blocks[slot];
+    block->length = block->n_uncached = window_length(request);
+    block->n_masked = 0;
+    for (uint32_t i = 0; i < block->length; i++) {
+        block->n_masked += block->masked[i];
+        block->uncached[i] = 1;
+    }
+    memset(earlier_of(p, slot), 0, ((size_t)block->length + 1) * sizeof *p->earlier);
+}
+
+void positions_carry(struct positions *p, uint32_t slot, const struct request *request) {
+    struct block_state *block = &p->blocks[slot];
+    memmove(block->masked, block->masked + (block->length - window_length(request)),
+            window_length(request));
+    block->n_fixed = 0;
+    block->frontier = -1;
+    count_anew(p, slot, request);
+}
+
+uint32_t positions_masked(const struct positions *p, uint32_t slot, const struct request *request,
+                          struct range range) {
+    const uint8_t *masked = p->blocks[slot].masked;
+    uint32_t n = 0;
+    for (uint32_t i = range.first; i < range.end; i++) {
+        n += masked[i - window_first(request)];
+    }
+    return n;
+}
+
+void positions_extend(struct positions *p, uint32_t slot, const struct request *request) {
+    struct block_state *block = &p->blocks[slot];
+    const uint32_t more = window_length(request) - block->length;
+    memset(block->masked + block->length, 1, more);
+    count_anew(p, slot, request);
+}
+
 void positions_forget(struct positions *p, uint32_t slot) {
     block_forget(&p->blocks[slot]);
     lose_passes(p, slot);
@@ -147,6 +185,7 @@ static struct decode_view view_of(const struct positions *p, uint32_t slot,
         .step_in_block = window_steps(request),
         .step = request->steps,
         .behind_text = text < window_length(request) ? window_length(request) - text : 0,
+        .mark_tokens = window_has_several(request) ? request->block_tokens : 0,
         .masked = p->blocks[slot].masked};
 }
 
@@ -396,6 +435,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .seed = p->seed,
         .view = &view,
         .block = &p->blocks[slot],
+        .waiting = window_length(request) - window_active(request),
         .keep = row(p, p->keep, slot),
         .reads_statistics = decoder->reads_statistics != 0 || p->entropy != NULL,
         .credit = p->earned != NULL ? &p->credit : NULL,

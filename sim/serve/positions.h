@@ -53,6 +53,16 @@ const void *positions_memory(const struct positions *positions, uint32_t slot);
 void positions_enter(struct positions *positions, uint32_t slot, const struct request *request,
                      uint32_t n_fixed);
 
+/* It moved on to the next of several blocks: what is decided of those in flight stays so. */
+void positions_carry(struct positions *positions, uint32_t slot, const struct request *request);
+
+/* How many of these positions of its window are masked. */
+uint32_t positions_masked(const struct positions *positions, uint32_t slot,
+                          const struct request *request, struct range range);
+
+/* More blocks are in flight than before, whose positions are all masked. */
+void positions_extend(struct positions *positions, uint32_t slot, const struct request *request);
+
 /* Keys and values of the block are lost, and its credit; what was committed is not. */
 void positions_forget(struct positions *positions, uint32_t slot);
 

@@ -64,7 +64,8 @@ static int check_chunk(const struct lifecycle *life, const struct request *reque
 /* Words about a listed request, which model and decoder allow. */
 static int check_words(const struct lifecycle *life, const struct request *request,
                        uint32_t width_tokens, uint32_t threshold_millionths, struct err *err) {
-    uint32_t widest = request->causal == SEES_CANVAS ? request->block_tokens : 0;
+    bool may_be_narrow = request->causal == SEES_CANVAS && window_most(request) == 1;
+    uint32_t widest = may_be_narrow ? request->block_tokens : 0;
     uint32_t most = life->threshold_millionths > 0 ? 1000000 : 0;
     if (width_tokens > widest) {
         return selection_refuse(life, "positions of a window", width_tokens, widest, err);

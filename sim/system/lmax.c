@@ -71,13 +71,14 @@ static struct step_shape widest_exact_step(const struct system *s, const struct 
     uint32_t prompt = step->canvas_tokens - step->output_tokens;
     bool in_chunks = s->scheduler->grows && prompt > settings->max_batched_tokens;
     uint32_t piece = in_chunks ? settings->max_batched_tokens : prompt;
-    piece = piece > settings->block_tokens ? piece : settings->block_tokens;
+    const uint32_t window = settings_window_tokens(settings);
+    piece = piece > window ? piece : window;
     struct span span = {
         .phase = PHASE_PREFILL,
         .queries = piece,
         .first_queries = piece,
         .context = prompt > piece ? prompt - piece : 0,
-        .logit_rows = settings->block_tokens,
+        .logit_rows = window,
         .exact = 1,
     };
     struct step_shape shape;

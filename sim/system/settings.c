@@ -32,6 +32,18 @@ static const char *const storage_words[] = {"auto", "bf16", "f32", "fp8", NULL};
 const struct param system_params[] = {
     WHOLE(block_tokens, "tokens", "0", 0, 65536,
           "positions decoded together (0: the model's default) [backend != lmax or rows = exact]"),
+    WHOLE(
+        blocks_in_flight, "blocks", "1", 1, 64,
+        "most blocks of a request that are decoded together, those that a step stores among them"),
+    KEY("block_add_threshold", PARAM_F64, block_add_threshold, "1", "0.1", 0, 1,
+        "share of a block that is decided before anything of the next one is (0: all are decoded "
+        "together from the first step) [blocks_in_flight > 1]"),
+    FLAG(window_slides, "off",
+         "the positions that are decoded together are block_tokens from the first masked one on, "
+         "after every step anew (DSB) [model.attention = bidirectional and blocks_in_flight = 1]"),
+    FLAG(static_blocks, "off",
+         "a step runs blocks_in_flight blocks, those that nothing is decided of yet among them, as "
+         "MultiBD's graphs do [blocks_in_flight > 1]"),
     WHOLE(steps_per_block, "steps", "0", 0, 65536,
           "denoising steps of a block (0: one per position) [steps = on and block_tokens > 1 and "
           "serves = on]"),

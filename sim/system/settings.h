@@ -75,6 +75,10 @@ struct storage_settings {
 struct settings {
     struct storage_settings storage;
     uint32_t block_tokens;          /* 0: the model's */
+    uint32_t blocks_in_flight;      /* of a request, at most */
+    double block_add_threshold;     /* share of a block that is decided before the next one is */
+    bool window_slides;             /* by position, not by block */
+    bool static_blocks;             /* as many run in every step, decided on or not */
     uint32_t steps_per_block;       /* 0: as many as the block has positions */
     uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
     uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: as profile_canvas says */
@@ -119,7 +123,8 @@ enum causality system_causality(const struct model *model);
  * over the whole canvas. */
 /* Positions that a request has in flight at most: entries by position of its window. */
 static inline uint32_t settings_window_tokens(const struct settings *settings) {
-    return settings->block_tokens;
+    const uint32_t block = settings->block_tokens;
+    return block * settings->blocks_in_flight;
 }
 
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,

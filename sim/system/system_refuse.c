@@ -1,7 +1,10 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/policy/cache/sliding.h"
+#include "sim/policy/decoder/several_blocks.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
 
@@ -184,6 +187,13 @@ static int check_needs(const struct system *s, struct err *err) {
                          s->scheduler->policy.name, s->model->title,
                          attention_mask_names[s->model->mask]);
     }
+    const char *one = s->settings.window_slides          ? "window_slides = off"
+                      : s->settings.blocks_in_flight > 1 ? "blocks_in_flight = 1"
+                                                         : NULL;
+    if ((needs & NEEDS_CANVAS) != 0 && one != NULL) {
+        return err_usage(err, "scheduler %s sets how wide the one block in flight is: set %s",
+                         s->scheduler->policy.name, one);
+    }
     return 0;
 }
 
@@ -215,6 +225,7 @@ static int check_said_rows(const struct system *s, struct err *err) {
     }
     const char *without = s->settings.unroll_maximum > 1             ? "unroll.maximum = 1"
                           : s->settings.iteration != ITERATION_PLAIN ? "iteration = plain"
+                          : s->settings.blocks_in_flight > 1         ? "blocks_in_flight = 1"
                                                                      : NULL;
     return without == NULL
                ? 0
@@ -276,6 +287,147 @@ static int check_revising(const struct system *s, struct err *err) {
                                        "decoder %s takes the most likely token of every position "
                                        "of its block after each step: set %s",
                                        decoder, without);
+}
+
+/* Whether the cache leaves the rows of a finished block to the next one's pass. */
+static bool stores_with_next(const struct system *s) {
+    enum { BLOCK = 32 };
+    struct request request = {.prompt_tokens = BLOCK,
+                              .output_tokens = 4 * BLOCK,
+                              .canvas_tokens = 5 * BLOCK,
+                              .block_tokens = BLOCK,
+                              .causal = SEES_BLOCKS,
+                              .steps_per_block = BLOCK};
+    struct row_sets rows;
+    window_enter(&request, 1);
+    request.cached_tokens = BLOCK;
+    (void)cache_rows(s->cache, s->cache_state, NULL, &request, &rows);
+    return rows.run.first == BLOCK && rows.run.end == 3 * BLOCK;
+}
+
+/* Who decides on several blocks: not by numbers that are counted for one, nor by what is kept of
+ * the positions of one. */
+static int check_several_decoder(const struct system *s, const char *where, struct err *err) {
+    const struct decoder *decoder = s->decoder;
+    const bool revises = decoder_rule_always(decoder, s->decoder_state).kind == DECODE_JOINT;
+    const char *fault = decoder->count != NULL       ? "counts positions of one block"
+                        : decoder->credit != NULL    ? "gives credit to positions of one block"
+                        : decoder->take_back != NULL ? "takes positions of one block back"
+                        : revises                    ? "replaces tokens of one block"
+                                                     : NULL;
+    if (fault != NULL) {
+        return err_usage(err,
+                         "decoder %s %s, and %s: set decoder = several-blocks (`unmask list "
+                         "decoders` prints others)",
+                         decoder->policy.name, fault, where);
+    }
+    const struct several_blocks *numbers = s->decoder_state;
+    return decoder != &decoder_several_blocks ||
+                   numbers->complete >= s->settings.block_add_threshold
+               ? 0
+               : err_usage(err,
+                           "a block is added when %g of the one before is decided and commits in "
+                           "every step from %g on: set decoder.complete to block_add_threshold at "
+                           "least",
+                           s->settings.block_add_threshold, numbers->complete);
+}
+
+static int check_several_cache(const struct system *s, struct err *err) {
+    const char *cache = s->cache->policy.name;
+    const uint32_t blocks = s->settings.blocks_in_flight;
+    if (s->model->shifted_logits) {
+        return err_usage(err,
+                         "blocks_in_flight = %u is for models whose logits are of their own "
+                         "positions, and those of %s are shifted",
+                         blocks, s->model->title);
+    }
+    if (s->settings.static_blocks && s->model->mask != MASK_BLOCK_CAUSAL) {
+        return err_usage(err,
+                         "static_blocks = on runs blocks that those before them do not see, and %s "
+                         "is %s: set static_blocks = off",
+                         s->model->title, attention_mask_names[s->model->mask]);
+    }
+    if (s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
+        return 0;
+    }
+    return s->rows.kind == ROW_EXACT && !rows_leave_out(&s->rows)
+               ? err_usage(err,
+                           "blocks_in_flight = %u stores a block while the next ones are decoded, "
+                           "and cache %s in a pass of its own: set cache.cross_block = on",
+                           blocks, cache)
+               : err_usage(err,
+                           "cache %s serves one block at a time, and blocks_in_flight is %u: set "
+                           "cache = %s",
+                           cache, blocks,
+                           s->model->mask == MASK_BIDIRECTIONAL
+                               ? "none"
+                               : "exact and cache.cross_block = on");
+}
+
+/* A window that slides. */
+static int check_sliding(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    const char *cache = s->cache->policy.name;
+    if (!settings->window_slides) {
+        return 0;
+    }
+    if (s->model->mask != MASK_BIDIRECTIONAL || s->model->shifted_logits) {
+        return err_usage(err,
+                         "window_slides = on is for bidirectional models whose logits are of their "
+                         "own positions, and %s is %s",
+                         s->model->title,
+                         s->model->shifted_logits ? "of shifted logits"
+                                                  : attention_mask_names[s->model->mask]);
+    }
+    if (s->rows.kind != ROW_NONE && s->cache != &cache_sliding) {
+        return err_usage(err,
+                         "cache %s renews by blocks, and a window that slides has none: set cache "
+                         "= sliding or none",
+                         cache);
+    }
+    const char *without = settings->blocks_in_flight > 1           ? "blocks_in_flight = 1"
+                          : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
+                          : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
+                                                                   : NULL;
+    return without == NULL ? check_several_decoder(s, "the window slides", err)
+                           : err_usage(err,
+                                       "window_slides = on moves the window by what each step "
+                                       "commits, and by nothing else: set %s",
+                                       without);
+}
+
+/* Several blocks of a request at once. */
+static int check_several(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    const uint32_t blocks = settings->blocks_in_flight, tokens = settings_window_tokens(settings);
+    if (blocks == 1) {
+        return 0;
+    }
+    if (s->model->mask == MASK_CAUSAL) {
+        return err_usage(err, "%s is autoregressive: blocks_in_flight is 1, not %u",
+                         s->model->title, blocks);
+    }
+    const char *of = tokens > settings->context_tokens       ? "context_tokens"
+                     : tokens > settings->max_batched_tokens ? "max_batched_tokens"
+                                                             : NULL;
+    if (of != NULL) {
+        return err_usage(err,
+                         "blocks_in_flight = %u blocks of %u tokens are more than %s = %u holds",
+                         blocks, settings->block_tokens, of,
+                         tokens > settings->context_tokens ? settings->context_tokens
+                                                           : settings->max_batched_tokens);
+    }
+    if (settings->unroll_maximum > 1 || settings->iteration != ITERATION_PLAIN) {
+        return err_usage(err,
+                         "blocks_in_flight = %u needs what each step commits before the next is "
+                         "planned, and nothing else of it: set %s",
+                         blocks,
+                         settings->unroll_maximum > 1 ? "unroll.maximum = 1" : "iteration = plain");
+    }
+    char where[64];
+    snprintf(where, sizeof where, "blocks_in_flight is %u", blocks);
+    return check_several_cache(s, err) != 0 ? err_status(err)
+                                            : check_several_decoder(s, where, err);
 }
 
 static int check_drawing(const struct system *s, struct err *err) {
@@ -376,9 +528,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,      check_prefixes,     check_swap,   check_rows,
-        check_bounds,   check_needs,     check_said_rows,    check_credit, check_revising,
-        check_drawing,  check_smoothing, check_sample_scope, check_storage};
+        check_settings, check_mask,      check_prefixes,     check_swap,    check_rows,
+        check_bounds,   check_needs,     check_said_rows,    check_credit,  check_revising,
+        check_drawing,  check_smoothing, check_sample_scope, check_storage, check_several,
+        check_sliding};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -1,9 +1,8 @@
 #!/bin/bash
 # What the window makes room for: tests/house/window.sh BUILD CC applies to a copy of the tree
 #   takes_back.patch     a decoder that takes back a commit, in at most 4 files,
-#   two_blocks.patch     two blocks of a request in flight, in at most 6,
 #   width_by_load.patch  a scheduler whose windows are narrow while requests wait, in at most 3,
-# builds it, runs all three, simulated and on the processor, and plays what was recorded.
+# builds it, runs both, simulated and on the processor, and plays what was recorded.
 set -u
 build=$(realpath "$1") cc=$2
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -40,7 +39,7 @@ try() { # WHAT WORDS...
 rm -rf "$copy"
 mkdir -p "$copy"
 (cd "$here" && git ls-files -z --cached --others --exclude-standard | tar c --null -T - | tar x -C "$copy") || exit 1
-for patch in takes_back:4 two_blocks:6 width_by_load:3; do
+for patch in takes_back:4 width_by_load:3; do
     file=$here/tests/house/${patch%:*}.patch
     n=$(grep -c '^+++ ' "$file")
     check "${patch%:*} in at most ${patch#*:} files ($n)" test "$n" -le "${patch#*:}"
@@ -50,9 +49,6 @@ make -s -C "$copy" -j"$(nproc)" BUILD=build CC="$cc" build/unmask >/dev/null || 
 
 try "takes back" --system vanilla-remask
 check "takes back: some outcomes are no commits" test "$(ask 'SELECT count(outcomes) FROM steps')" -gt 0
-try "two blocks" --system fast-dllm --decoder threshold --set blocks_in_flight=2 --set decoder.threshold=0.5
-check "two blocks: every block ends" test "$(ask "SELECT count(*) FROM events JOIN names ON value = events.kind
-    AND names.kind = 'event' WHERE name = 'block-done'")" = 18
 try "width by load" --system fast-dllm-quarter-by-load --decoder threshold --set max_requests=2
 check "width by load: more blocks end where windows are narrow" test "$(ask "SELECT count(*) FROM events JOIN names
     ON value = events.kind AND names.kind = 'event' WHERE name = 'block-done'")" -gt 18

@@ -346,6 +346,10 @@ TEST(what_cannot_take_other_rows_widths_or_thresholds_is_refused_with_one_senten
     refuses("fast-dllm", "scheduler=row-budget", "max_requests=8", "is bidirectional");
     refuses("sglang-s", "scheduler=width-by-rate", "max_requests=8", "decoder joint-threshold");
     refuses("sdar", "scheduler=row-budget", "unroll.maximum=4", "set unroll.maximum = 1");
+    refuses("multibd", "scheduler=row-budget", "max_requests=8", "set blocks_in_flight = 1");
+    refuses("multibd", "scheduler=deadline-valve", "max_requests=8", "set decoder = threshold");
+    refuses("d3llm", "scheduler=width-by-load", "max_requests=8", "set blocks_in_flight = 1");
+    refuses("dsb", "scheduler=width-by-load", "max_requests=8", "set window_slides = off");
     refuses("sdar", "scheduler=width-by-load", "max_requests=8", "is block-causal");
     refuses("fast-dllm", "scheduler=threshold-valve", "decoder=fixed", "decoder fixed has none");
     refuses("fast-dllm", "scheduler=width-by-load", "scheduler.to=12", "has 12 and 12");

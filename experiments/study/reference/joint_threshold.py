@@ -139,4 +139,5 @@ def main():
             file.write(json.dumps({**setting, "passes": passes, "replaced": replaced, "tokens": tokens}) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -30,8 +30,8 @@ bool cache_writes_more(const struct cache_policy *cache, const void *state, cons
                        const struct request *request) {
     struct row_sets rows;
     struct span span;
-    if (!request->span.exact) {
-        return false;
+    if (!request->span.exact || window_has_several(request)) {
+        return false; /* the next block's pass writes them */
     }
     (void)cache_rows(cache, state, memory, request, &rows);
     rows_span(&rows, request, &span);

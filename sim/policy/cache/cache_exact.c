@@ -30,13 +30,16 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
         return holds;
     }
-    bool lacks_one = window_block(request) > 0 && window_is_open(request) &&
-                     request->cached_tokens == window_before(request);
-    if (lacks_one) {
+    bool is_over = !window_is_open(request), is_last = exact_is_last(request);
+    bool stores = is_last ? state->exact.commit_last : window_is_full(request);
+    bool lacks_some = window_block(request) > 0 && (!is_over || stores) &&
+                      request->cached_tokens == window_before(request);
+    /* With several blocks in flight more than one may be left to the next pass. */
+    uint32_t least = window_most(request) > 1 ? window_before(request) : window_first(request);
+    if (lacks_some) {
         rows->run.end = rows->keep[0].end = end;
         rows->head = (struct range){window_first(request), end};
-    } else if (request->cached_tokens >= window_first(request) && !window_is_open(request) &&
-               !exact_is_last(request)) {
+    } else if (request->cached_tokens >= least && is_over && !stores && !is_last) {
         rows->run = rows->head = (struct range){end, end};
         rows->skips = 0;
     }

@@ -50,7 +50,7 @@ const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_ta
 extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
     cache_sparse_uniform, cache_sparse_head, cache_exact, cache_delayed, cache_neighbour,
     cache_focus, cache_small_blocks, cache_sparse_attention, cache_vicinity, cache_dkv_decode,
-    cache_dkv_prefill, cache_dkv_pd, cache_paced, cache_entropy;
+    cache_dkv_prefill, cache_dkv_pd, cache_paced, cache_entropy, cache_sliding;
 const struct cache_policy *const cache_table[] = {
     &cache_none,        &cache_prefix,           &cache_dual,
     &cache_vicinity,    &cache_sparse_attention, &cache_dkv_decode,
@@ -58,17 +58,21 @@ const struct cache_policy *const cache_table[] = {
     &cache_dllm_cache,  &cache_sparse_uniform,   &cache_sparse_head,
     &cache_exact,       &cache_delayed,          &cache_neighbour,
     &cache_focus,       &cache_small_blocks,     &cache_entropy,
+    &cache_sliding,
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 
 extern const struct decoder decoder_fixed, decoder_sequential, decoder_small_blocks, decoder_factor,
     decoder_hierarchical, decoder_credit, decoder_entropy_bounded, decoder_maskgit_plus,
-    decoder_margin, decoder_entropy, decoder_origin, decoder_random, decoder_joint_threshold;
+    decoder_margin, decoder_entropy, decoder_origin, decoder_random, decoder_joint_threshold,
+    decoder_several_blocks, decoder_entropy_blocks;
 const struct decoder *const decoder_table[] = {
-    &decoder_fixed,           &decoder_sequential,      &decoder_random,       &decoder_threshold,
-    &decoder_small_blocks,    &decoder_factor,          &decoder_hierarchical, &decoder_credit,
-    &decoder_entropy_bounded, &decoder_maskgit_plus,    &decoder_margin,       &decoder_entropy,
-    &decoder_origin,          &decoder_joint_threshold,
+    &decoder_fixed,          &decoder_sequential,      &decoder_random,
+    &decoder_threshold,      &decoder_small_blocks,    &decoder_factor,
+    &decoder_hierarchical,   &decoder_credit,          &decoder_entropy_bounded,
+    &decoder_maskgit_plus,   &decoder_margin,          &decoder_entropy,
+    &decoder_origin,         &decoder_joint_threshold, &decoder_several_blocks,
+    &decoder_entropy_blocks,
 };
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 

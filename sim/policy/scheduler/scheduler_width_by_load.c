@@ -21,7 +21,7 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
     const bool is_loaded = by_load_list(&state->load, view, batch);
     for (uint32_t i = 0; is_loaded && i < batch->n; i++) {
         const struct request *request = &view->requests[batch->selected[i]];
-        const uint32_t most = request->block_tokens;
+        const uint32_t most = window_most(request) == 1 ? request->block_tokens : 0;
         batch->width_tokens[i] = state->width < most ? state->width : most;
     }
 }
