@@ -200,6 +200,8 @@ static void put_chunk(const struct api *api, struct call *call, json_t *choice, 
                         choice != NULL ? json_pack("[o]", choice) : json_array());
     if (choice == NULL) {
         json_object_set_new(object, "usage", usage_of(call, call->answer_tokens));
+    } else if (call->usage_each) {
+        json_object_set_new(object, "usage", usage_of(call, call->written_tokens));
     } else if (call->wants_usage) {
         json_object_set_new(object, "usage", json_null());
     }
@@ -313,6 +315,10 @@ static struct call *make_call(struct api *api, const struct taking *t, struct as
     call->streams = ask->streams;
     call->is_chat = ask->is_chat;
     call->wants_usage = ask->wants_usage;
+    call->usage_each = ask->usage_each;
+    call->shows_stop = ask->shows_stop;
+    call->min_tokens = ask->min_tokens;
+    call->stops = ask->stops;
     call->ignores_end = ask->ignores_end;
     call->has_seed = ask->has_seed;
     call->seed = ask->seed;
@@ -322,6 +328,7 @@ static struct call *make_call(struct api *api, const struct taking *t, struct as
     call->whole_ns = t->request->whole_ns;
     call->prompt = ask->prompt.ids;
     call->exchange = t->exchange;
+    replies_echo(api->replies, call);
     if (api->facts.is_device) {
         call->tokens = mem_zeroed(ask->output_tokens, sizeof *call->tokens);
     }

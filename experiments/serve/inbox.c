@@ -6,6 +6,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/system.h"
+#include "sim/policy/window.h"
 #include "sim/step/shape.h"
 
 /* How long the loop sleeps at most before it looks whether it is to end, and how long a device is
@@ -166,7 +167,7 @@ static void take(struct inbox *inbox, struct arrival *out) {
         call->arrival.arrival_ns = inbox->now_ns;
     }
     call->arrival.answer_tokens =
-        call->ignores_end || inbox->request.answer == NULL
+        inbox->request.answer == NULL
             ? 0
             : inbox->request.answer(inbox->request.answer_state, call, call->arrival.id);
     call->state = CALL_TAKEN;
@@ -397,10 +398,21 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, struct err *err) {
     struct inbox *inbox = state;
-    int status =
-        inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens, err);
+    int status = 0;
+    *answer_tokens = 0;
+    if (inbox->inner.find_end != NULL) {
+        status =
+            inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens, err);
+    }
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, request->id);
+    if (call != NULL && status == 0 && call->stops != NULL) {
+        const uint32_t known =
+            window_first(request) + window_known(request) - request->prompt_tokens;
+        const uint32_t end = *answer_tokens > 0 ? *answer_tokens : known;
+        const uint32_t stop = inbox->request.stop(inbox->request.answer_state, call, end);
+        *answer_tokens = stop > 0 ? stop : *answer_tokens;
+    }
     if (call != NULL && status == 0) {
         call->end_tokens = *answer_tokens;
     }
@@ -448,7 +460,7 @@ struct executor inbox_around(void *state, struct executor inner, struct executor
     outer.release = inner.release != NULL ? release : NULL;
     outer.swap_out = inner.swap_out != NULL ? swap_out : NULL;
     outer.drop = inner.drop != NULL ? drop : NULL;
-    outer.find_end = inner.find_end != NULL ? find_end : NULL;
+    outer.find_end = inbox->request.live != NULL ? find_end : NULL;
     outer.step_ns = inner.step_ns != NULL ? step_ns : NULL;
     outer.cut = inner.cut != NULL ? cut : NULL;
     outer.unroll = inner.unroll != NULL ? unroll : NULL;
@@ -478,6 +490,8 @@ static void set_busy(struct inbox *inbox, uint64_t connection, bool is_busy) {
 void call_free(struct call *call) {
     if (call != NULL) {
         free(call->prompt);
+        free(call->echo);
+        free(call->stops);
         free(call->blocks);
         free(call->tokens);
         free(call->pending);
@@ -641,7 +655,8 @@ static void take_tokens(struct inbox *inbox, uint64_t id, const int32_t *tokens,
                         bool is_whole) {
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, id);
-    if (call != NULL && call->tokens != NULL && (is_whole || call->streams)) {
+    if (call != NULL && call->tokens != NULL &&
+        (is_whole || call->streams || call->stops != NULL)) {
         const bool is_read = call->streams && call->n_blocks > 0;
         const uint32_t from = is_read ? call->blocks[call->n_blocks - 1].end_tokens : 0;
         const uint32_t room = call->arrival.output_tokens;

@@ -37,6 +37,9 @@ struct inbox_request {
     struct live *live;                      /* the device's; NULL: a simulation */
     /* Up to and with the end of text, of the tokens asked for; the loop's thread asks. */
     uint32_t (*answer)(void *state, const struct call *call, uint64_t id);
+    /* Of a call with stops, on a device: by how many of its first `n` tokens one is there; 0: none
+     * is. */
+    uint32_t (*stop)(void *state, const struct call *call, uint32_t n);
     void *answer_state;
 };
 

@@ -72,10 +72,15 @@ static int open_answers(struct serving *s, struct err *err) {
 
 static uint32_t answer_of(void *state, const struct call *call, uint64_t id) {
     const struct serving *s = state;
+    const uint32_t most = call->arrival.output_tokens;
     const uint64_t key = replies_key(&s->replies, call, id);
-    return s->answers == NULL
-               ? 0
-               : length_answer_at(s->answers, call->arrival.output_tokens, rng_at(key, UINT32_MAX));
+    uint32_t answer = s->answers == NULL || call->ignores_end
+                          ? 0
+                          : length_answer_at(s->answers, most, rng_at(key, UINT32_MAX));
+    answer = answer > 0 && answer < call->min_tokens ? call->min_tokens : answer;
+    const uint32_t stop =
+        call->stops == NULL ? 0 : replies_stop(&s->replies, call, id, answer > 0 ? answer : most);
+    return stop > 0 ? stop : answer;
 }
 
 static int check_system(const struct serving *s, struct err *err) {
@@ -105,6 +110,12 @@ static int open_replies(struct serving *s, struct err *err) {
                : status;
 }
 
+/* Of a device, by the first `n` tokens that it decoded. */
+static uint32_t stop_of(void *state, const struct call *call, uint32_t n) {
+    const struct serving *s = state;
+    return replies_stop(&s->replies, call, call->arrival.id, n);
+}
+
 static void open_inbox(struct serving *s) {
     const struct serve_request *request = s->request;
     const uint32_t most = s->run->system->settings.max_in_system;
@@ -119,6 +130,7 @@ static void open_inbox(struct serving *s) {
         .interrupt = interrupt_catch(),
         .live = live,
         .answer = live == NULL ? answer_of : NULL,
+        .stop = stop_of,
         .answer_state = s};
     s->inbox = inbox_open(&wanted);
     if (live != NULL) {

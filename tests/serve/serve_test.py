@@ -194,15 +194,99 @@ def chats_are_counted_and_answered_by_the_tokenizer():
 
 
 @test
+def a_stop_ends_the_reply_where_it_is_whole_and_frees_the_rest():
+    with Server("--speed", "max", "--system", "sdar") as s:
+        ask = {"prompt": [1, 2], "max_tokens": 400, "seed": 5}
+        whole = s.post(**ask)["choices"][0]["text"]
+        words = whole.split(" ")[1:]
+        # A word, the end of one word and the beginning of the next, and several of which the first counts.
+        for stop in (" " + words[40], words[60][-2:] + " " + words[61][:1], [words[90], " " + words[70] + " ", "never"]):
+            stops = [stop] if isinstance(stop, str) else stop
+            end, used = min((whole.find(one) + len(one), one) for one in stops if one in whole)
+            reply = s.post(**ask, stop=stop)
+            text = whole[:end - len(used)]
+            assert reply["choices"][0] == {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop"}
+            # Up to and with the word in which the stop is whole.
+            assert reply["usage"]["completion_tokens"] == whole[:end].count(" ")
+            assert s.post(**ask, stop=stop, include_stop_str_in_output=True)["choices"][0]["text"] == whole[:end]
+            for shows in (False, True):
+                events = s.stream(**ask, stop=stop, include_stop_str_in_output=shows, stream_options={"include_usage": True})
+                assert "".join(texts(events)) == (whole[:end] if shows else text) and events[-1]["usage"] == reply["usage"]
+                assert events[-2]["choices"][0]["finish_reason"] == "stop"
+        assert s.post(**ask, stop="never")["choices"][0]["finish_reason"] == "length"
+        steps = s.metric("unmask:request_steps_total")
+        s.post(**ask)
+        all_of_it, begin = s.metric("unmask:request_steps_total") - steps, s.metric("unmask:request_steps_total")
+        s.post(**ask, stop=" " + words[0])
+        assert s.metric("unmask:request_steps_total") - begin < all_of_it / 4
+        for bad in (5, ["a", 5], [""], ["x"] * 17, "x" * 257, {}):
+            assert s.refused(**ask, stop=bad)["param"] == "stop"
+        assert s.refused(**ask, stop="x", min_tokens=3)["param"] == "min_tokens"
+        each = s.stream(**ask, stream_options={"include_usage": True, "continuous_usage_stats": True})
+        counts = [event["usage"]["completion_tokens"] for event in each]
+        assert counts == sorted(counts) and counts[0] < counts[-1] == 400
+    with Server("--backend", "cpu", "--model", "llada-tiny", "--system", "fast-dllm", "--runtime", "unmask",
+                "--set", "early_stop=block") as s:
+        ask = {"prompt": [1, 2, 3, 4], "max_tokens": 96}
+        whole = s.post(**ask)["choices"][0]["text"]
+        stop = " " + whole.split(" ")[5]
+        text = whole[:whole.index(stop)]
+        reply = s.post(**ask, stop=stop)
+        assert reply["choices"][0]["text"] == text and reply["choices"][0]["finish_reason"] == "stop"
+        assert reply["usage"]["completion_tokens"] == text.count(" ") + 1
+        assert "".join(texts(s.stream(**ask, stop=stop))) == text
+        kept = s.metric("unmask:tokens_committed_total")
+        s.post(**ask, stop=stop)
+        assert s.metric("unmask:tokens_committed_total") - kept < 96
+        both = concurrent.futures.ThreadPoolExecutor(6)
+        for i, got in enumerate(both.map(lambda i: s.post(**ask, **({"stop": stop} if i % 2 else {})), range(6))):
+            assert got["choices"][0]["text"] == (text if i % 2 else whole)
+
+
+def every_reply_counts(s, reply, text):
+    assert s.post(prompt=text, max_tokens=1)["usage"]["prompt_tokens"] == reply["usage"]["completion_tokens"], (reply, text)
+
+
+@test
+def every_reply_is_read_again_as_many_tokens_as_its_usage_counts():
+    prompts = ["one two  three\\n\\n", "It's 12345 apples, naïve 🍎!", "  x", "the quick brown fox " * 20]
+    random_weights = ("--backend", "cpu", "--model", TOKENIZER, "--weights", "random:1")
+    for words in ((), ("--text", "echo"), ("--answers", "lognormal,mean=30,cv=1"), random_weights):
+        clock = () if "cpu" in words else ("--speed", "max")
+        with Server(*clock, "--tokenizer", TOKENIZER, *words) as s:
+            r = random.Random(1)
+            for i in range(8 if clock == () else 60):
+                ask = {"prompt": prompts[i % 4], "max_tokens": r.randint(1, 60), "ignore_eos": r.random() < 0.3}
+                reply = s.post(**ask, seed=i)
+                text = reply["choices"][0]["text"]
+                every_reply_counts(s, reply, text)
+                events = s.stream(**ask, seed=i, stream_options={"include_usage": True})
+                assert "".join(texts(events)) == text and events[-1]["usage"] == reply["usage"]
+                # The same bytes for a seed, but for the name and the time.
+                again = s.post(**ask, seed=i)
+                assert {**again, "id": 0, "created": 0} == {**reply, "id": 0, "created": 0}
+                message = s.post("/v1/chat/completions", messages=[{"role": "user", "content": ask["prompt"]}],
+                                 max_tokens=ask["max_tokens"], seed=i)
+                every_reply_counts(s, message, message["choices"][0]["message"]["content"])
+                # A stop at the end of a token: with it the text counts, too.
+                if len(text.split(" ")) > 4 and not any(c in text for c in "\\n🍎1") and "  " not in text:
+                    cut = s.post(**ask, seed=i, stop=" " + text.split(" ")[3], include_stop_str_in_output=True)
+                    if words != random_weights and "--text" not in words:
+                        every_reply_counts(s, cut, cut["choices"][0]["text"])
+    with Server("--speed", "max", "--tokenizer", TOKENIZER, "--text", "echo") as s:
+        assert s.post(prompt=prompts[1], max_tokens=60)["choices"][0]["text"].startswith(prompts[1])
+
+
+@test
 def what_cannot_be_honoured_is_refused_and_neutral_values_are_taken():
     with Server("--speed", "max", "--queue", "50") as s:
         ask = {"prompt": [1, 2], "max_tokens": 4}
-        for neutral in ({"n": 1}, {"best_of": 1}, {"logprobs": None}, {"logprobs": False}, {"stop": None}, {"stop": []},
+        for neutral in ({"n": 1}, {"best_of": 1}, {"logprobs": None}, {"logprobs": False}, {"stop": None}, {"stop": []}, {"stop": ""}, {"bad_words": []}, {"min_tokens": 2},
                         {"presence_penalty": 0.0}, {"temperature": 0}, {"top_p": 0.9}, {"top_k": -1}, {"user": "u"},
                         {"repetition_penalty": 1.0}, {"logit_bias": {}}, {"response_format": {"type": "text"}},
                         {"ignore_eos": True}, {"stream": False}, {"echo": False}, {"max_tokens": 4, "max_completion_tokens": 4}):
             s.post(**{**ask, **neutral})
-        for bad in ({"n": 2}, {"logprobs": 1}, {"logprobs": True}, {"stop": ["x"]}, {"presence_penalty": 0.1}, {"temperature": 1},
+        for bad in ({"n": 2}, {"logprobs": 1}, {"logprobs": True}, {"stop": [3]}, {"bad_words": ["x"]}, {"min_tokens": 5}, {"presence_penalty": 0.1}, {"temperature": 1},
                     {"top_p": 0}, {"top_k": -2}, {"echo": True}, {"tools": []}, {"nonsense": 1}, {"max_tokens": 0},
                     {"max_tokens": 1.5}, {"max_tokens": "4"}, {"max_tokens": 5000}, {"seed": 1.5}, {"arrival_us": 5},
                     {"request_id": 5}, {"stream": 1}, {"stream_options": {"include_usage": True}}, {"suffix": "x"},
