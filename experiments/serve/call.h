@@ -66,7 +66,6 @@ struct call {
     int phase;            /* of the stream */
     char *pending;        /* owned: bytes that did not fit, [pending_size] from pending_at */
     size_t pending_size, pending_at;
-    int64_t pending_due_ns; /* 0: of no block */
 };
 
 #endif

@@ -132,12 +132,12 @@ static void piece_at(const struct replies *replies, const struct call *call, uin
     out->n = tokenizer_is_special(replies->tokenizer, id) ? 0 : out->n;
 }
 
-static void write_pieces(const struct replies *replies, const struct call *call, uint64_t key,
-                         uint32_t begin, uint32_t end, FILE *out) {
+static void add_pieces(const struct replies *replies, const struct call *call, uint64_t key,
+                       uint32_t begin, uint32_t end, struct bytes *out) {
     struct piece piece;
     for (uint32_t i = begin; i < end; i++) {
         piece_at(replies, call, key, i, &piece);
-        fwrite(piece.bytes, 1, piece.n, out);
+        bytes_add(out, piece.bytes, piece.n);
     }
 }
 
@@ -175,18 +175,16 @@ uint32_t replies_stop(const struct replies *replies, const struct call *call, ui
                       uint32_t n) {
     const uint64_t key = replies_key(replies, call, id);
     struct piece piece;
-    char *text;
-    size_t size, at, end = 0;
+    struct bytes text = {0};
+    size_t at, end = 0;
     uint32_t n_tokens = 0;
-    FILE *out = mem_stream(&text, &size);
-    write_pieces(replies, call, key, 0, n, out);
-    mem_stream_close(out);
-    const char *stop = find_stop(call->stops, text, size, &at);
+    add_pieces(replies, call, key, 0, n, &text);
+    const char *stop = find_stop(call->stops, text.at, text.n, &at);
     while (stop != NULL && end < at + strlen(stop)) {
         piece_at(replies, call, key, n_tokens++, &piece);
         end += piece.n;
     }
-    free(text);
+    bytes_free(&text);
     return n_tokens;
 }
 
@@ -203,17 +201,18 @@ static size_t without_stop(const struct call *call, const char *text, size_t n, 
 /* ---- the text ---- */
 
 /* Without the tokens that people are not shown. */
-static char *decode(const struct replies *replies, const struct call *call, uint32_t end,
-                    size_t *size) {
+static void add_decoded(const struct replies *replies, const struct call *call, uint64_t key,
+                        uint32_t end, struct bytes *out) {
     int32_t *ids = mem_unwritten((size_t)end + 1, sizeof *ids);
-    const uint64_t key = replies_key(replies, call, call->arrival.id);
+    size_t size;
     for (uint32_t i = 0; i < end; i++) {
         const int32_t id = id_at(replies, call, i);
         ids[i] = id >= 0 ? id : replies->words[word_at(call, key, i) % replies->n_words];
     }
-    char *text = tokenizer_decode(replies->tokenizer, ids, end, false, size);
+    char *text = tokenizer_decode(replies->tokenizer, ids, end, false, &size);
+    bytes_add(out, text, size);
+    free(text);
     free(ids);
-    return text;
 }
 
 /* Of tokens that may be parts of characters: of a character that may go on the text so far ends
@@ -226,42 +225,30 @@ static size_t whole_characters(const char *text, size_t n) {
     return n;
 }
 
-/* All of the text so far, from where it was last written. */
-static char *rest_of(const struct replies *replies, struct call *call, uint32_t end, bool is_last,
-                     bool is_decoded, size_t *size) {
-    char *text;
-    size_t whole;
-    if (is_decoded) {
-        text = decode(replies, call, end, &whole);
-        whole = is_last ? whole : whole_characters(text, whole);
-    } else {
-        FILE *out = mem_stream(&text, &whole);
-        write_pieces(replies, call, replies_key(replies, call, call->arrival.id), 0, end, out);
-        mem_stream_close(out);
-    }
-    whole = call->stops != NULL ? without_stop(call, text, whole, is_last) : whole;
-    const size_t from = call->written_bytes < whole ? call->written_bytes : whole;
-    *size = whole - from;
-    memmove(text, text + from, *size);
-    text[*size] = '\0';
-    call->written_bytes = whole > call->written_bytes ? whole : call->written_bytes;
-    return text;
-}
-
-char *replies_text(const struct replies *replies, struct call *call, uint32_t end, bool is_last,
-                   size_t *size) {
+void replies_text(const struct replies *replies, struct call *call, uint32_t end, bool is_last,
+                  struct bytes *out) {
     const bool is_said = call->tokens != NULL && replies->request.decodes;
     const bool is_decoded = replies->tokenizer != NULL && (is_said || call->n_echo > 0);
+    const uint64_t key = replies_key(replies, call, call->arrival.id);
     const uint32_t begin = call->written_tokens;
     call->written_tokens = end;
-    if (is_decoded || call->stops != NULL) {
-        return rest_of(replies, call, end, is_last, is_decoded, size);
+    if (!is_decoded && call->stops == NULL) {
+        add_pieces(replies, call, key, begin, end, out);
+        return;
     }
-    char *text;
-    FILE *out = mem_stream(&text, size);
-    write_pieces(replies, call, replies_key(replies, call, call->arrival.id), begin, end, out);
-    mem_stream_close(out);
-    return text;
+    struct bytes text = {0};
+    if (is_decoded) {
+        add_decoded(replies, call, key, end, &text);
+    } else {
+        add_pieces(replies, call, key, 0, end, &text);
+    }
+    size_t whole = is_decoded && !is_last ? whole_characters(text.at, text.n) : text.n;
+    whole = call->stops != NULL ? without_stop(call, text.at, whole, is_last) : whole;
+    if (whole > call->written_bytes) {
+        bytes_add(out, text.at + call->written_bytes, whole - call->written_bytes);
+        call->written_bytes = whole;
+    }
+    bytes_free(&text);
 }
 
 /* ---- an echo ---- */

@@ -14,6 +14,7 @@
 
 #include "engine/text/chat.h"
 #include "engine/weights/tokenizer.h"
+#include "experiments/serve/bytes.h"
 #include "experiments/serve/call.h"
 
 struct replies_request {
@@ -47,10 +48,10 @@ void replies_echo(struct replies *replies, struct call *call);
 uint32_t replies_stop(const struct replies *replies, const struct call *call, uint64_t id,
                       uint32_t n);
 
-/* The text of the reply's tokens from where it was last written to `end`, without what is still
- * half a character, or may begin a stop, unless `is_last`; the caller frees it. Moves what the call
- * says is written. */
-char *replies_text(const struct replies *replies, struct call *call, uint32_t end, bool is_last,
-                   size_t *size);
+/* Adds the text of the reply's tokens from where it was last written to `end`, without what is
+ * still half a character, or may begin a stop, unless `is_last`. Moves what the call says is
+ * written. */
+void replies_text(const struct replies *replies, struct call *call, uint32_t end, bool is_last,
+                  struct bytes *out);
 
 #endif

@@ -276,6 +276,7 @@ static void close_all(struct serving *s) {
     store_close(s->store);
     inbox_close(s->inbox);
     replies_close(&s->replies);
+    api_close(&s->api);
     length_close(s->answers);
     free(s->key);
 }
