@@ -289,6 +289,7 @@ static int serve(struct serving *s, struct err *err) {
     if (s->recorder != NULL) {
         sinks[n_sinks++] = recorder_sink(s->recorder);
     }
+    system_end_naps_in_time();
     const struct run_watch watch = {.source = &source,
                                     .around = inbox_around,
                                     .around_state = s->inbox,

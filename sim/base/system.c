@@ -345,6 +345,12 @@ unsigned system_cores(void) {
     return n > 0 ? (unsigned)n : 1;
 }
 
+void system_end_naps_in_time(void) {
+#ifndef __APPLE__
+    prctl(PR_SET_TIMERSLACK, 1);
+#endif
+}
+
 void system_nap(int64_t ns) {
     const struct timespec nap = {.tv_sec = (time_t)(ns / 1000000000),
                                  .tv_nsec = (long)(ns % 1000000000)};

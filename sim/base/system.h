@@ -61,6 +61,10 @@ int64_t system_slept_ns(void);
 /* Cores that may run the program, at least one. */
 unsigned system_cores(void);
 
+/* Sleeps of the calling thread, and of those that it starts, end when they are to: Linux lets them
+ * be 50 us late, so that it wakes less often. */
+void system_end_naps_in_time(void);
+
 /* Sleeps, by the clock that never goes back; a signal may end it early. */
 void system_nap(int64_t ns);
 
