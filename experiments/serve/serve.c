@@ -192,6 +192,7 @@ static const char *open_library(struct serving *s, const struct http_hooks *hook
 static int open_server(struct serving *s, struct err *err) {
     const struct http_hooks hooks = api_hooks(&s->api);
     char shown[LISTEN_CHARS];
+    system_run_promptly();
     int status = listen_on(s->request->listen, &s->listening, shown, err);
     if (status != 0) {
         return status;
@@ -289,7 +290,6 @@ static int serve(struct serving *s, struct err *err) {
     if (s->recorder != NULL) {
         sinks[n_sinks++] = recorder_sink(s->recorder);
     }
-    system_end_naps_in_time();
     const struct run_watch watch = {.source = &source,
                                     .around = inbox_around,
                                     .around_state = s->inbox,
