@@ -538,6 +538,38 @@ def recorded_traffic_gives_the_same_steps_once_more():
 
 
 @test
+def a_client_measures_what_the_server_recorded():
+    with tempfile.TemporaryDirectory() as folder:
+        with Server("--system", "sdar", "--gpu", "h100", "--db", f"{folder}/a.db") as s:
+            def client(i):
+                time.sleep(i * 0.05)
+                c = s.connect()
+                start = time.time()
+                c.request("POST", "/v1/completions", json.dumps({"model": s.model, "prompt": [1] * 20, "max_tokens": 32, "stream": True}))
+                answer, times = c.getresponse(), []
+                for line in answer:
+                    if b'"text":" ' in line:
+                        times.append(time.time())
+                c.close()
+                return start, times
+            with concurrent.futures.ThreadPoolExecutor(20) as pool:
+                seen = list(pool.map(client, range(20)))
+        with open(f"{folder}/client.json", "w") as out:
+            json.dump({"start_times": [a for a, _ in seen], "ttfts": [t[0] - a for a, t in seen], "input_lens": [20] * 20,
+                       "output_lens": [32] * 20, "itls": [[y - x for x, y in zip(t, t[1:])] for _, t in seen], "errors": [""] * 20}, out)
+
+        def validate(*words):
+            done = subprocess.run([PROGRAM, "validate", "--json", *words], capture_output=True, text=True, check=True)
+            return json.loads(done.stdout)["runs"][0]["quantities"]
+        for name, row in validate("--measured", f"{folder}/a.db", "--client", f"{folder}/client.json").items():
+            assert row["measured"] == row["simulated"] and row["within"], (name, row)  # the record of a simulation
+            if name in ("TTFT p50", "latency p50"):
+                assert row["measured"] - 0.02 < row["client"] < row["measured"] + 0.03 * SLOW, (name, row)
+        own = validate("--measured", f"{folder}/client.json", "--system", "sdar", "--gpu", "h100")
+        assert abs(own["makespan"]["measured"] / own["makespan"]["simulated"] - 1) < 0.1 * SLOW, own["makespan"]
+
+
+@test
 def answers_are_drawn_and_the_rest_is_freed():
     with Server("--speed", "max", "--system", "sdar", "--answers", "lognormal,mean=50,cv=0.5") as s:
         replies = [s.post(prompt=[1] * 9, max_tokens=400, seed=i) for i in range(20)]
