@@ -71,7 +71,7 @@ PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench distributions oldest mac-check toolchains house-test freeze slurm-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench serve-clients distributions oldest mac-check toolchains house-test freeze slurm-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -361,6 +361,9 @@ $(BUILD)/tests/serve/load: tests/serve/load.c
 SERVE_BENCH ?= 500 60 3
 serve-bench: all $(BUILD)/tests/serve/load ## measure what the endpoint adds to a request (SERVE_BENCH: requests a second, seconds, runs)
 	@python3 tests/serve/bench.py $(BUILD) $(SERVE_BENCH)
+SERVE_CLIENTS ?= curl openai aiperf guidellm
+serve-clients: all ## have curl, openai's package, AIPerf and GuideLLM ask a server (SERVE_CLIENTS: which; installed from PyPI)
+	@python3 tests/serve/clients.py $(BUILD) $(SERVE_CLIENTS)
 serve-test: all ## start servers on free ports and ask them as clients do, good ones and bad ones
 	@python3 tests/serve/serve_test.py $(BUILD)
 REF   ?=
