@@ -339,6 +339,12 @@ static enum MHD_Result on_request(void *state, struct MHD_Connection *mhd, const
     return follow(x);
 }
 
+/* Of a client that has left and has no request here: libmicrohttpd may have read what came with the
+ * end, and waits for more. */
+static void end_left(const struct connection *c) {
+    (void)shutdown(c->fd, SHUT_RDWR);
+}
+
 static void on_over(void *state, struct MHD_Connection *mhd, void **context,
                     enum MHD_RequestTerminationCode code) {
     struct http_server *server = state;
@@ -351,6 +357,9 @@ static void on_over(void *state, struct MHD_Connection *mhd, void **context,
     x->connection->exchange = NULL;
     x->connection->is_whole = false;
     x->connection->since_ns = monotonic_ns();
+    if (x->connection->is_left) {
+        end_left(x->connection);
+    }
     pthread_mutex_unlock(&server->lock);
     if (x->is_taken) {
         server->hooks.over(x->own, x->is_cut || code != MHD_REQUEST_TERMINATED_COMPLETED_OK);
@@ -370,6 +379,8 @@ static void note_left(struct http_server *server, uint64_t which) {
         c->is_left = true;
         if (c->exchange != NULL && c->is_whole) {
             go_on(c->exchange);
+        } else {
+            end_left(c);
         }
     }
     pthread_mutex_unlock(&server->lock);

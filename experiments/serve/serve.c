@@ -20,7 +20,7 @@
 
 /* How long replies may take to leave once no more is computed. */
 static const int64_t flush_ns = 5000000000;
-enum { FILES_BESIDE = 64 };
+enum { FILES_BESIDE = 64, KEPT_REQUESTS = 32768 };
 
 struct serving {
     const struct serve_request *request;
@@ -227,6 +227,9 @@ static int open_all(struct serving *s, struct err *err) {
     status = status != 0 ? status : open_replies(s, err);
     if (status != 0) {
         return status;
+    }
+    if (request->db == NULL) {
+        summary_limit(&s->run->summary, KEPT_REQUESTS); /* a replay counts all that is recorded */
     }
     open_inbox(s);
     state_facts(s);

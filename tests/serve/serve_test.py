@@ -418,9 +418,20 @@ def slow_and_broken_clients_hold_up_no_one():
             with contextlib.suppress(ConnectionResetError):
                 while c.recv(4096):
                     pass
+        # A client that has left is let go of, whatever it sent of a request, the first or a later one.
+        for before in (b"", http_bytes(body)):
+            c = s.raw(before)
+            while before and not c.recv(4096).count(b"finish_reason"):
+                pass
+            c.sendall(b'{"model')
+            c.shutdown(socket.SHUT_WR)
+            start = time.monotonic()
+            with contextlib.suppress(ConnectionResetError):
+                assert c.recv(100) == b""
+            assert time.monotonic() - start < 0.8 * SLOW
         # One that does not read its reply holds no batch.
         lazy = s.raw(http_bytes(json.dumps({**good, "max_tokens": 4000, "stream": True}).encode()))
-        s.until(lambda: s.metric("vllm:request_success_total", finished_reason="length") == 5)
+        s.until(lambda: s.metric("vllm:request_success_total", finished_reason="length") == 6)
         lazy.close()
 
 
