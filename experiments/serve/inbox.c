@@ -24,7 +24,7 @@ struct inbox {
     struct executor_sim *sim;
     struct http_server *server;
     volatile sig_atomic_t stop;
-    bool is_flying; /* a step is under way; the loop's thread alone reads and writes it */
+    uint32_t n_flying; /* steps under way; the loop's thread alone reads and writes it */
 
     pthread_mutex_t lock; /* over what follows */
     pthread_cond_t wake;
@@ -259,8 +259,9 @@ struct arrival_source inbox_source(struct inbox *inbox) {
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct inbox *inbox = state;
-    inbox->is_flying = true;
-    return inbox->inner.submit(inbox->inner.state, submission, err);
+    int status = inbox->inner.submit(inbox->inner.state, submission, err);
+    inbox->n_flying += status == 0;
+    return status;
 }
 
 /* A client's word, at what time; INT64_MAX: there is none. The lock is held. */
@@ -314,25 +315,27 @@ static int wait_simulated(struct inbox *inbox, int64_t until_ns, struct completi
     return status;
 }
 
-/* A device's time is looked at; what it computes is waited for in small pieces. */
+/* A device's time is looked at; what it computes is waited for in small pieces. Of several replicas
+ * (engine/fleet.h) the loop's thread holds the fleet's lock, and lets go of it in the inner wait
+ * alone: it sleeps on the inbox's condition only while none of them computes. */
 static int wait_device(struct inbox *inbox, int64_t until_ns, struct completion *out,
                        struct err *err) {
     for (;;) {
         pthread_mutex_lock(&inbox->lock);
         begin_streams(inbox);
         const bool ends = is_closing(inbox), is_spoken = word_ns(inbox) < INT64_MAX;
+        const bool is_flying = inbox->n_flying > 0;
         int64_t now_ns = live_now_ns(inbox->request.live);
         now_ns = now_ns > inbox->now_ns ? now_ns : inbox->now_ns;
         now_ns = now_ns < until_ns ? now_ns : until_ns;
         const bool is_over = until_ns == INT64_MAX && (ends || inbox->n_taken > 0);
-        if (!is_spoken && !inbox->is_flying && now_ns < until_ns && !is_over && !inbox->stop) {
+        if (!is_spoken && !is_flying && now_ns < until_ns && !is_over && !inbox->stop) {
             const int64_t left_ns = until_ns - now_ns;
             system_condition_wait(&inbox->wake, &inbox->lock, left_ns < nap_ns ? left_ns : nap_ns);
             pthread_mutex_unlock(&inbox->lock);
             continue;
         }
-        if ((is_spoken && !inbox->is_flying) || (inbox->stop && !inbox->is_flying) ||
-            (!inbox->is_flying && !is_over)) {
+        if ((is_spoken && !is_flying) || (inbox->stop && !is_flying) || (!is_flying && !is_over)) {
             inbox->now_ns = now_ns;
             pthread_mutex_unlock(&inbox->lock);
             *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = now_ns};
@@ -340,16 +343,16 @@ static int wait_device(struct inbox *inbox, int64_t until_ns, struct completion 
         }
         pthread_mutex_unlock(&inbox->lock);
         const int64_t piece_ns = now_ns + device_nap_ns;
-        const int64_t to_ns = is_over && !inbox->is_flying ? until_ns
-                              : is_spoken                  ? now_ns
-                              : piece_ns < until_ns        ? piece_ns
-                                                           : until_ns;
+        const int64_t to_ns = is_over && !is_flying ? until_ns
+                              : is_spoken           ? now_ns
+                              : piece_ns < until_ns ? piece_ns
+                                                    : until_ns;
         int status = inbox->inner.wait(inbox->inner.state, to_ns, out, err);
         if (status != 0) {
             return status;
         }
         pthread_mutex_lock(&inbox->lock);
-        inbox->is_flying = inbox->is_flying && out->kind != COMPLETION_BATCH;
+        inbox->n_flying -= out->kind == COMPLETION_BATCH;
         inbox->now_ns = out->time_ns > inbox->now_ns ? out->time_ns : inbox->now_ns;
         out->time_ns = inbox->now_ns;
         const bool is_told = out->kind != COMPLETION_TIME || is_spoken || out->time_ns >= until_ns;
@@ -435,6 +438,11 @@ static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out
     return inner->unroll(inner->state, replica, s, out, err);
 }
 
+static void settle(void *state) {
+    const struct executor *inner = &((struct inbox *)state)->inner;
+    inner->settle(inner->state);
+}
+
 static void audit(void *state, bool interrupted) {
     const struct executor *inner = &((struct inbox *)state)->inner;
     inner->audit(inner->state, interrupted);
@@ -464,6 +472,7 @@ struct executor inbox_around(void *state, struct executor inner, struct executor
     outer.step_ns = inner.step_ns != NULL ? step_ns : NULL;
     outer.cut = inner.cut != NULL ? cut : NULL;
     outer.unroll = inner.unroll != NULL ? unroll : NULL;
+    outer.settle = inner.settle != NULL ? settle : NULL;
     outer.audit = inner.audit != NULL ? audit : NULL;
     return outer;
 }

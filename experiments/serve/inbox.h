@@ -2,7 +2,8 @@
  *
  * To the loop it is a source of arrivals, a layer around its executor, and a sink. To the thread of
  * HTTP it takes calls and cancellations, and says what became of them. Whatever both touch is under
- * its lock, which is held for moments only.
+ * its lock, which is held for moments only. Whoever holds it takes no other but the library's of
+ * HTTP; the fleet's (engine/fleet.h), where there are several replicas on devices, is taken first.
  *
  * Clocks of a simulation:
  *   real      `speed` seconds of the run pass in one of the machine; a request arrives when it is

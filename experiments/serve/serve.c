@@ -85,10 +85,6 @@ static uint32_t answer_of(void *state, const struct call *call, uint64_t id) {
 
 static int check_system(const struct serving *s, struct err *err) {
     const struct system *system = s->run->system;
-    if (s->run->fleet != NULL && fleet_replicas(s->run->fleet) > 1) {
-        return err_usage(err, "serve: a device serves one replica; set replicas = 1, or --backend "
-                              "sim, which has any number");
-    }
     return system->scheduler->policy.kind == POLICY_SCHEDULER && s->run->decode == NULL
                ? 0
                : err_usage(err, "serve decides itself what passes commit");
@@ -133,10 +129,11 @@ static void open_inbox(struct serving *s) {
         .stop = stop_of,
         .answer_state = s};
     s->inbox = inbox_open(&wanted);
-    if (live != NULL) {
-        live_set_prompt(live, inbox_prompt, s->inbox);
-        live_set_show(live, inbox_show, s->inbox);
-        live_set_output(live, inbox_output, s->inbox);
+    for (uint32_t r = 0; live != NULL && r < fleet_replicas(s->run->fleet); r++) {
+        struct live *own = fleet_live(s->run->fleet, r);
+        live_set_prompt(own, inbox_prompt, s->inbox);
+        live_set_show(own, inbox_show, s->inbox);
+        live_set_output(own, inbox_output, s->inbox);
     }
 }
 

@@ -32,9 +32,9 @@ def test(function):
     return function
 
 
-def fails(*words):
+def fails(*words, **env):
     """The sentence of a command that ends with an error."""
-    done = subprocess.run([PROGRAM, "serve", *words], capture_output=True, text=True, timeout=20 * SLOW)
+    done = subprocess.run([PROGRAM, "serve", *words], capture_output=True, text=True, timeout=20 * SLOW, env={**os.environ, **env})
     assert done.returncode in (1, 2), (words, done)
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
@@ -322,8 +322,9 @@ def a_command_line_that_makes_no_sense_ends_with_a_sentence():
     with Server() as s:
         assert "another program does" in fails("--listen", f"127.0.0.1:{s.port}")
     assert "no address of this machine" in fails("--listen", "192.0.2.1:0")
+    assert "no cuda device" in fails("--backend", "cuda", "--listen", "127.0.0.1:0", CUDA_VISIBLE_DEVICES="")
     for words in (("--listen", "localhost"), ("--listen", "1.2.3.4:99999"), ("--speed", "0"), ("--speed", "fast"), ("--clients", "3"),
-                  ("--clock", "virtual", "--speed", "2"), ("--backend", "cuda"), ("--backend", "cpu", "--speed", "2"), ("--text", "x"),
+                  ("--clock", "virtual", "--speed", "2"), ("--backend", "cuda", "--speed", "2"), ("--backend", "cpu", "--speed", "2"), ("--text", "x"),
                   ("--answers", "nonsense"), ("--answers", "fixed,tokens"), ("--chat", "none"), ("--tokenizer", "/nowhere"),
                   ("--model", "nonsense"), ("--levels", "steps"), ("--connections", "0"), ("--workload", "osc")):
         fails(*words)
@@ -612,6 +613,29 @@ def the_engine_on_the_cpu_gives_each_request_the_tokens_that_it_gets_alone():
         c.close()
         s.until(lambda: s.metric("unmask:requests_cancelled_total") == 1)
         assert s.post(prompt=[1, 2, 3, 4], max_tokens=24)["choices"] == alone["choices"]
+    # Several engines, each of which is asked by a thread of its own.
+    with Server(*model, "--replicas", "3") as s, concurrent.futures.ThreadPoolExecutor(12) as pool:
+        assert s.post(prompt=[1, 2, 3, 4], max_tokens=24)["choices"] == alone["choices"]
+        left = []
+        for i in range(6):
+            left.append(s.raw(http_bytes(json.dumps({"model": s.model, "prompt": [1] * 10, "max_tokens": 150, "stream": i % 2 > 0}).encode())))
+        s.until(lambda: s.metric("vllm:num_requests_running") > 2)
+        streams = [pool.submit(s.stream, prompt=[1, 2, 3, 4], max_tokens=24) for _ in range(9)]
+        for c in left:
+            c.close()
+        for got in streams:
+            assert "".join(texts(got.result())) == alone["choices"][0]["text"]
+        for reply in pool.map(lambda _: s.post(prompt=[1, 2, 3, 4], max_tokens=24), range(9)):
+            assert reply["choices"] == alone["choices"]
+        s.until(lambda: s.metric("vllm:num_requests_running") == 0)
+        assert s.metric("unmask:requests_cancelled_total") + s.metric("vllm:request_success_total", finished_reason="length") == 25
+        left = [s.raw(http_bytes(json.dumps({"model": s.model, "prompt": [1] * 10, "max_tokens": 150}).encode())) for _ in range(3)]
+        s.until(lambda: s.metric("vllm:num_requests_running") > 1)
+        s.process.send_signal(signal.SIGTERM)  # while they compute
+        for c in left:
+            assert b" 200 " in c.recv(4096)
+        s.out, s.said = s.process.communicate(timeout=10 * SLOW)
+        assert s.process.returncode == 0 and "0 given up" in s.said, s.said
     with Server("--backend", "cpu", "--weights", TOKENIZER) as s:
         reply = s.post(prompt="one two three", max_tokens=16)
         streamed = s.stream(prompt="one two three", max_tokens=16)
