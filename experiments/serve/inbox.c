@@ -166,10 +166,9 @@ static void take(struct inbox *inbox, struct arrival *out) {
         (!is_named || call->arrival.arrival_ns < inbox->now_ns)) {
         call->arrival.arrival_ns = inbox->now_ns;
     }
-    call->arrival.answer_tokens =
-        inbox->request.answer == NULL
-            ? 0
-            : inbox->request.answer(inbox->request.answer_state, call, call->arrival.id);
+    if (inbox->request.arrive != NULL) {
+        inbox->request.arrive(inbox->request.state, call);
+    }
     call->state = CALL_TAKEN;
     call->is_with_loop = true;
     put(inbox, call);
@@ -224,6 +223,9 @@ static void take_back(void *state, const struct arrival *row) {
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, row->id);
     take_away(inbox, call);
+    if (inbox->request.arrive_later != NULL) {
+        inbox->request.arrive_later(inbox->request.state);
+    }
     call->state = CALL_POSTED;
     call->is_with_loop = false;
     for (size_t i = 0; i < inbox->n_fresh; i++) {
@@ -413,7 +415,7 @@ static int find_end(void *state, uint32_t replica, uint32_t slot, const struct r
         const uint32_t known =
             window_first(request) + window_known(request) - request->prompt_tokens;
         const uint32_t end = *answer_tokens > 0 ? *answer_tokens : known;
-        const uint32_t stop = inbox->request.stop(inbox->request.answer_state, call, end);
+        const uint32_t stop = inbox->request.stop(inbox->request.state, call, end);
         *answer_tokens = stop > 0 ? stop : *answer_tokens;
     }
     if (call != NULL && status == 0) {
@@ -572,6 +574,9 @@ static int on_request(void *state, const struct request_record *record, struct e
     } else {
         call->state = CALL_REFUSED;
         call->reason = record->reason;
+        if (inbox->request.leave != NULL) {
+            inbox->request.leave(inbox->request.state, call);
+        }
         inbox->n_left += record->reason == REJECT_SHUTDOWN;
         *(record->reason == REJECT_CANCELLED ? &tally->cancelled : &tally->refused[REFUSED_LOOP]) +=
             1;

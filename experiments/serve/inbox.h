@@ -36,12 +36,16 @@ struct inbox_request {
     int64_t drain_ns;  /* how long calls may go on once the server is to end */
     const volatile sig_atomic_t *interrupt; /* it is to end */
     struct live *live;                      /* the device's; NULL: a simulation */
-    /* Up to and with the end of text, of the tokens asked for; the loop's thread asks. */
-    uint32_t (*answer)(void *state, const struct call *call, uint64_t id);
+    /* A call becomes the loop's, by the id in its arrival: says of that what the client did not,
+     * which is its answer and its prefix. NULL: there is nothing to say. */
+    void (*arrive)(void *state, struct call *call);
+    /* It has not arrived yet, and is given again; and it has left without being done. */
+    void (*arrive_later)(void *state);
+    void (*leave)(void *state, const struct call *call);
     /* Of a call with stops, on a device: by how many of its first `n` tokens one is there; 0: none
      * is. */
     uint32_t (*stop)(void *state, const struct call *call, uint32_t n);
-    void *answer_state;
+    void *state;
 };
 
 enum posted { POSTED, POST_FULL, POST_CLOSING, POST_ID_TAKEN };

@@ -141,6 +141,20 @@ static void add_pieces(const struct replies *replies, const struct call *call, u
     }
 }
 
+bool replies_ids(const struct replies *replies, const struct call *call, uint64_t id, uint32_t n,
+                 int32_t *out) {
+    const uint64_t key = replies_key(replies, call, id);
+    bool is_known = true;
+    for (uint32_t i = 0; is_known && i < n; i++) {
+        out[i] = id_at(replies, call, i);
+        is_known = out[i] >= 0 || replies->n_words > 0;
+        if (is_known && out[i] < 0) {
+            out[i] = replies->words[word_at(call, key, i) % replies->n_words];
+        }
+    }
+    return is_known;
+}
+
 /* ---- stops ---- */
 
 /* Which of the stops is the first to be whole in text[0..n), and where; NULL: none. */
@@ -201,14 +215,11 @@ static size_t without_stop(const struct call *call, const char *text, size_t n, 
 /* ---- the text ---- */
 
 /* Without the tokens that people are not shown. */
-static void add_decoded(const struct replies *replies, const struct call *call, uint64_t key,
-                        uint32_t end, struct bytes *out) {
+static void add_decoded(const struct replies *replies, const struct call *call, uint32_t end,
+                        struct bytes *out) {
     int32_t *ids = mem_unwritten((size_t)end + 1, sizeof *ids);
     size_t size;
-    for (uint32_t i = 0; i < end; i++) {
-        const int32_t id = id_at(replies, call, i);
-        ids[i] = id >= 0 ? id : replies->words[word_at(call, key, i) % replies->n_words];
-    }
+    (void)replies_ids(replies, call, call->arrival.id, end, ids);
     char *text = tokenizer_decode(replies->tokenizer, ids, end, false, &size);
     bytes_add(out, text, size);
     free(text);
@@ -238,7 +249,7 @@ void replies_text(const struct replies *replies, struct call *call, uint32_t end
     }
     struct bytes text = {0};
     if (is_decoded) {
-        add_decoded(replies, call, key, end, &text);
+        add_decoded(replies, call, end, &text);
     } else {
         add_pieces(replies, call, key, 0, end, &text);
     }

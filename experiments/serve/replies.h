@@ -48,6 +48,11 @@ void replies_echo(struct replies *replies, struct call *call);
 uint32_t replies_stop(const struct replies *replies, const struct call *call, uint64_t id,
                       uint32_t n);
 
+/* The ids of the first n tokens of a reply, of which the vocabulary has one each: false where there
+ * is none, as words are fixed. */
+bool replies_ids(const struct replies *replies, const struct call *call, uint64_t id, uint32_t n,
+                 int32_t *out);
+
 /* Adds the text of the reply's tokens from where it was last written to `end`, without what is
  * still half a character, or may begin a stop, unless `is_last`. Moves what the call says is
  * written. */

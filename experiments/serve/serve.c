@@ -11,6 +11,7 @@
 #include "experiments/run/recorder.h"
 #include "experiments/serve/api.h"
 #include "experiments/serve/listen.h"
+#include "experiments/serve/prefixes.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/names.h"
@@ -26,7 +27,8 @@ struct serving {
     const struct serve_request *request;
     struct composition *run;
     struct replies replies;
-    struct length *answers; /* NULL: outputs are answers */
+    struct length *answers;    /* NULL: outputs are answers */
+    struct prefixes *prefixes; /* NULL: the system caches none */
     struct inbox *inbox;
     struct api api;
     const struct http_library *http;
@@ -70,8 +72,8 @@ static int open_answers(struct serving *s, struct err *err) {
                : length_start(s->answers, s->request->run->options.seed, err);
 }
 
-static uint32_t answer_of(void *state, const struct call *call, uint64_t id) {
-    const struct serving *s = state;
+static uint32_t answer_of(const struct serving *s, const struct call *call) {
+    const uint64_t id = call->arrival.id;
     const uint32_t most = call->arrival.output_tokens;
     const uint64_t key = replies_key(&s->replies, call, id);
     uint32_t answer = s->answers == NULL || call->ignores_end
@@ -81,6 +83,29 @@ static uint32_t answer_of(void *state, const struct call *call, uint64_t id) {
     const uint32_t stop =
         call->stops == NULL ? 0 : replies_stop(&s->replies, call, id, answer > 0 ? answer : most);
     return stop > 0 ? stop : answer;
+}
+
+/* Of a simulation: the answer, and what of the prompt is cached. */
+static void on_arrive(void *state, struct call *call) {
+    const struct serving *s = state;
+    struct arrival *arrival = &call->arrival;
+    arrival->answer_tokens = answer_of(s, call);
+    if (s->prefixes == NULL) {
+        return;
+    }
+    uint32_t n = arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens;
+    int32_t *answer = mem_unwritten(n, sizeof *answer);
+    n = replies_ids(&s->replies, call, arrival->id, n, answer) ? n : 0;
+    prefixes_arrive(s->prefixes, call->prompt, answer, n, arrival);
+    free(answer);
+}
+
+static void on_arrive_later(void *state) {
+    prefixes_take_back(((const struct serving *)state)->prefixes);
+}
+
+static void on_leave(void *state, const struct call *call) {
+    prefixes_forget(((const struct serving *)state)->prefixes, call->arrival.leaves);
 }
 
 static int check_system(const struct serving *s, struct err *err) {
@@ -116,6 +141,9 @@ static void open_inbox(struct serving *s) {
     const struct serve_request *request = s->request;
     const uint32_t most = s->run->system->settings.max_in_system;
     struct live *live = s->run->fleet != NULL ? fleet_live(s->run->fleet, 0) : NULL;
+    if (live == NULL && s->run->system->settings.prefix_caching) {
+        s->prefixes = prefixes_open();
+    }
     const struct inbox_request wanted = {
         .http = s->http,
         .clock = live != NULL ? CLOCK_DEVICE : request->clock,
@@ -125,9 +153,11 @@ static void open_inbox(struct serving *s) {
         .drain_ns = request->drain_ns,
         .interrupt = interrupt_catch(),
         .live = live,
-        .answer = live == NULL ? answer_of : NULL,
+        .arrive = live == NULL ? on_arrive : NULL,
+        .arrive_later = s->prefixes != NULL ? on_arrive_later : NULL,
+        .leave = s->prefixes != NULL ? on_leave : NULL,
         .stop = stop_of,
-        .answer_state = s};
+        .state = s};
     s->inbox = inbox_open(&wanted);
     for (uint32_t r = 0; live != NULL && r < fleet_replicas(s->run->fleet); r++) {
         struct live *own = fleet_live(s->run->fleet, r);
@@ -277,6 +307,7 @@ static void close_all(struct serving *s) {
     store_close(s->store);
     inbox_close(s->inbox);
     replies_close(&s->replies);
+    prefixes_close(s->prefixes);
     api_close(&s->api);
     length_close(s->answers);
     free(s->key);
