@@ -61,7 +61,7 @@ static int check_asked(const struct run_request *request, struct err *err) {
 static int check_shares(const struct recorded *traffic, const char *path, struct err *err) {
     for (size_t i = 0; i < traffic->n_arrivals; i++) {
         const struct arrival *a = &traffic->arrivals[i];
-        const bool is_of_another = a->shares > 0 && a->shares <= a->id;
+        const bool is_of_another = a->shares > 0 && a->shares <= INT64_MAX;
         if ((a->prefix_tokens > 0 && !is_of_another) || traffic->lacks_prefixes) {
             return err_usage(err,
                              "%s: its requests share prefixes of none of them, which is not taken "

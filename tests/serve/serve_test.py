@@ -519,6 +519,32 @@ def the_virtual_clock_stands_until_each_client_has_said_what_it_does():
 
 
 @test
+def the_virtual_clock_records_who_left_and_gives_the_same_steps_once_more():
+    for words in (("--system", "sdar", "--gpu", "h100"), ("--system", "vllm-ar", "--gpu", "h100", "--replicas", "2")):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server(*words, "--clock", "virtual", "--clients", "6", "--db", f"{folder}/a.db", "--levels", "steps") as s:
+                def client(k):
+                    r = random.Random(k)
+                    for i in range(5):
+                        body = json.dumps({"model": s.model, "prompt": [1] * r.randint(5, 400), "max_tokens": r.randint(100, 600), "stream": True,
+                                           "request_id": 100 * k + i, "arrival_us": 1000 * k})
+                        c = s.raw(http_bytes(body.encode(), "Connection: close\r\n"))
+                        if r.random() < 0.4:
+                            c.recv(300)
+                        else:
+                            while c.recv(65536):
+                                pass
+                        c.close()
+                with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                    list(pool.map(client, range(6)))
+            subprocess.run([PROGRAM, "run", *words, "--workload", f"{folder}/a.db", "--db", f"{folder}/b.db", "--levels", "steps"],
+                           check=True, capture_output=True)
+            a, b = steps(f"{folder}/a.db"), steps(f"{folder}/b.db")
+            assert a == b, (words, [(x, y) for x, y in zip(a[1], b[1]) if x != y][:5], len(a[0]), len(b[0]))
+            assert any(row[4] == 15 for row in a[1]), "no client left in time"
+
+
+@test
 def recorded_traffic_gives_the_same_steps_once_more():
     for words in (("--system", "dllm-serve", "--gpu", "h100", "--set", "skip_ahead=off"), ("--system", "sdar", "--replicas", "2"),
                   ("--system", "dllm-serve", "--gpu", "l40s"), ("--system", "vllm-ar")):
