@@ -18,13 +18,22 @@ struct client {
     bool is_busy; /* has a call here */
 };
 
+/* A place among arrivals. */
+struct order {
+    int64_t ns;
+    uint64_t id;
+};
+
 struct inbox {
     struct inbox_request request;
     struct executor inner;
     struct executor_sim *sim;
     struct http_server *server;
     volatile sig_atomic_t stop;
-    uint32_t n_flying; /* steps under way; the loop's thread alone reads and writes it */
+    /* The loop's thread alone reads and writes these. */
+    struct order last_taken, taken_before;
+    uint32_t n_flying;    /* steps under way */
+    int64_t submitted_ns; /* when a step was submitted last; -1: none was */
 
     pthread_mutex_t lock; /* over what follows */
     pthread_cond_t wake;
@@ -153,6 +162,29 @@ static void unlink_call(struct inbox *inbox, struct call *call) {
     call->next = NULL;
 }
 
+/* Now, or after what was submitted now, which does not know of what comes. */
+static int64_t first_free_ns(const struct inbox *inbox) {
+    return inbox->now_ns + (inbox->submitted_ns == inbox->now_ns);
+}
+
+/* When a call arrives: not before that, and after those that arrived before it, as they do when the
+ * record is played again. */
+static void set_time(struct inbox *inbox, struct call *call) {
+    const struct order *last = &inbox->last_taken;
+    struct arrival *arrival = &call->arrival;
+    const int64_t now_ns = first_free_ns(inbox);
+    if (inbox->request.clock != CLOCK_REAL &&
+        (inbox->request.clock != CLOCK_VIRTUAL || arrival->arrival_ns < now_ns)) {
+        arrival->arrival_ns = now_ns;
+    }
+    if (arrival->arrival_ns < last->ns ||
+        (arrival->arrival_ns == last->ns && arrival->id < last->id)) {
+        arrival->arrival_ns = last->ns + 1;
+    }
+    inbox->taken_before = inbox->last_taken;
+    inbox->last_taken = (struct order){arrival->arrival_ns, arrival->id};
+}
+
 /* The first of those posted becomes the loop's. The lock is held. */
 static void take(struct inbox *inbox, struct arrival *out) {
     struct call *call = inbox->first;
@@ -162,10 +194,7 @@ static void take(struct inbox *inbox, struct arrival *out) {
         call->arrival.id = inbox->n_ids;
     }
     inbox->n_ids = call->arrival.id >= inbox->n_ids ? call->arrival.id + 1 : inbox->n_ids;
-    if (inbox->request.clock != CLOCK_REAL &&
-        (!is_named || call->arrival.arrival_ns < inbox->now_ns)) {
-        call->arrival.arrival_ns = inbox->now_ns;
-    }
+    set_time(inbox, call);
     if (inbox->request.arrive != NULL) {
         inbox->request.arrive(inbox->request.state, call);
     }
@@ -223,6 +252,7 @@ static void take_back(void *state, const struct arrival *row) {
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, row->id);
     take_away(inbox, call);
+    inbox->last_taken = inbox->taken_before;
     if (inbox->request.arrive_later != NULL) {
         inbox->request.arrive_later(inbox->request.state);
     }
@@ -263,6 +293,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct inbox *inbox = state;
     int status = inbox->inner.submit(inbox->inner.state, submission, err);
     inbox->n_flying += status == 0;
+    inbox->submitted_ns = inbox->now_ns;
     return status;
 }
 
@@ -274,7 +305,8 @@ static int64_t word_ns(const struct inbox *inbox) {
     if (inbox->first == NULL || inbox->request.clock == CLOCK_VIRTUAL) {
         return INT64_MAX;
     }
-    return inbox->request.clock == CLOCK_REAL ? inbox->first->arrival.arrival_ns : inbox->now_ns;
+    return inbox->request.clock == CLOCK_REAL ? inbox->first->arrival.arrival_ns
+                                              : first_free_ns(inbox);
 }
 
 /* Of a simulation: sleeps until the first of its events is due, and returns when that is;
@@ -852,6 +884,7 @@ void inbox_end(struct inbox *inbox, void (*refuse)(void *state, struct call *cal
 struct inbox *inbox_open(const struct inbox_request *request) {
     struct inbox *inbox = mem_zeroed(1, sizeof *inbox);
     inbox->request = *request;
+    inbox->submitted_ns = inbox->last_taken.ns = inbox->taken_before.ns = -1;
     tally_init(&inbox->tally);
     pthread_mutex_init(&inbox->lock, NULL);
     system_condition_init(&inbox->wake);

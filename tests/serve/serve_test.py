@@ -520,7 +520,7 @@ def the_virtual_clock_stands_until_each_client_has_said_what_it_does():
 
 @test
 def the_virtual_clock_records_who_left_and_gives_the_same_steps_once_more():
-    for words in (("--system", "sdar", "--gpu", "h100"), ("--system", "vllm-ar", "--gpu", "h100", "--replicas", "2")):
+    for words in (("--system", "sdar", "--gpu", "h100", "--set", "skip_ahead=off"), ("--system", "vllm-ar", "--replicas", "2")):
         with tempfile.TemporaryDirectory() as folder:
             with Server(*words, "--clock", "virtual", "--clients", "6", "--db", f"{folder}/a.db", "--levels", "steps") as s:
                 def client(k):
