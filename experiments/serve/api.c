@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "experiments/serve/calls.h"
 #include "sim/base/build.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"

@@ -6,6 +6,7 @@
 #define UNMASK_EXPERIMENTS_SERVE_CALL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/arrival.h"

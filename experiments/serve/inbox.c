@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/serve/calls.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/system.h"
@@ -41,8 +42,7 @@ struct inbox {
     struct call *first, *last; /* posted, in order; CLOCK_VIRTUAL: in that of arrival and id */
     uint64_t *cancelled;       /* ids that the loop has not been told yet, [n_cancelled] */
     size_t n_cancelled, room_cancelled;
-    struct call **by_id; /* [n_places], a power of two: the calls that the loop has */
-    uint32_t n_places, n_taken;
+    struct calls calls;     /* that the loop has */
     struct client *clients; /* of CLOCK_VIRTUAL, [n_clients] */
     size_t n_clients, room_clients, n_idle;
     uint64_t n_clients_seen, n_ids, n_left;
@@ -54,45 +54,8 @@ struct inbox {
     size_t n_fresh, room_fresh;
 };
 
-/* ---- calls by id ---- */
-
-static uint32_t place_of(const struct inbox *inbox, uint64_t id) {
-    return (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (inbox->n_places - 1);
-}
-
 static struct call *find(const struct inbox *inbox, uint64_t id) {
-    uint32_t at = place_of(inbox, id);
-    while (inbox->by_id[at] != NULL && inbox->by_id[at]->arrival.id != id) {
-        at = (at + 1) & (inbox->n_places - 1);
-    }
-    return inbox->by_id[at];
-}
-
-static void put(struct inbox *inbox, struct call *call) {
-    uint32_t at = place_of(inbox, call->arrival.id);
-    while (inbox->by_id[at] != NULL) {
-        at = (at + 1) & (inbox->n_places - 1);
-    }
-    inbox->by_id[at] = call;
-    inbox->n_taken++;
-}
-
-/* Those after it move up. */
-static void take_away(struct inbox *inbox, const struct call *call) {
-    const uint32_t mask = inbox->n_places - 1;
-    uint32_t at = place_of(inbox, call->arrival.id);
-    while (inbox->by_id[at] != call) {
-        at = (at + 1) & mask;
-    }
-    for (uint32_t next = (at + 1) & mask; inbox->by_id[next] != NULL; next = (next + 1) & mask) {
-        const uint32_t home = place_of(inbox, inbox->by_id[next]->arrival.id);
-        if (((next - home) & mask) >= ((next - at) & mask)) {
-            inbox->by_id[at] = inbox->by_id[next];
-            at = next;
-        }
-    }
-    inbox->by_id[at] = NULL;
-    inbox->n_taken--;
+    return calls_find(&inbox->calls, id);
 }
 
 /* ---- the clock ---- */
@@ -200,7 +163,7 @@ static void take(struct inbox *inbox, struct arrival *out) {
     }
     call->state = CALL_TAKEN;
     call->is_with_loop = true;
-    put(inbox, call);
+    calls_put(&inbox->calls, call);
     inbox->fresh_calls = mem_grown(inbox->fresh_calls, inbox->n_fresh, &inbox->room_fresh,
                                    sizeof *inbox->fresh_calls);
     inbox->fresh_calls[inbox->n_fresh++] = call;
@@ -210,7 +173,7 @@ static void take(struct inbox *inbox, struct arrival *out) {
 /* Of CLOCK_VIRTUAL: whether every client has said what it does next. */
 static bool may_pass(const struct inbox *inbox) {
     return inbox->n_clients_seen >= inbox->request.clients && inbox->n_idle == 0 &&
-           (inbox->first != NULL || inbox->n_taken > 0);
+           (inbox->first != NULL || inbox->calls.n > 0);
 }
 
 static enum source_reply next_arrival(void *state, struct arrival *out, struct err *err) {
@@ -251,7 +214,7 @@ static void take_back(void *state, const struct arrival *row) {
     struct inbox *inbox = state;
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, row->id);
-    take_away(inbox, call);
+    calls_take_away(&inbox->calls, call);
     inbox->last_taken = inbox->taken_before;
     if (inbox->request.arrive_later != NULL) {
         inbox->request.arrive_later(inbox->request.state);
@@ -323,7 +286,7 @@ static int64_t sleep_until_due(struct inbox *inbox, int64_t until_ns) {
         if (inbox->stop) {
             return inbox->now_ns;
         }
-        if (due_ns == INT64_MAX && (ends || inbox->n_taken > 0 || is_virtual)) {
+        if (due_ns == INT64_MAX && (ends || inbox->calls.n > 0 || is_virtual)) {
             return due_ns; /* over, or nothing that is here goes on */
         }
         if (due_ns < INT64_MAX && (!is_real || due_ns <= machine_now(inbox))) {
@@ -362,7 +325,7 @@ static int wait_device(struct inbox *inbox, int64_t until_ns, struct completion 
         int64_t now_ns = live_now_ns(inbox->request.live);
         now_ns = now_ns > inbox->now_ns ? now_ns : inbox->now_ns;
         now_ns = now_ns < until_ns ? now_ns : until_ns;
-        const bool is_over = until_ns == INT64_MAX && (ends || inbox->n_taken > 0);
+        const bool is_over = until_ns == INT64_MAX && (ends || inbox->calls.n > 0);
         if (!is_spoken && !is_flying && now_ns < until_ns && !is_over && !inbox->stop) {
             const int64_t left_ns = until_ns - now_ns;
             system_condition_wait(&inbox->wake, &inbox->lock, left_ns < nap_ns ? left_ns : nap_ns);
@@ -530,18 +493,6 @@ static void set_busy(struct inbox *inbox, uint64_t connection, bool is_busy) {
     }
 }
 
-void call_free(struct call *call) {
-    if (call != NULL) {
-        free(call->prompt);
-        free(call->echo);
-        free(call->stops);
-        free(call->blocks);
-        free(call->tokens);
-        free(call->pending);
-        free(call);
-    }
-}
-
 static void set_running(struct inbox *inbox, struct call *call, bool is_running) {
     inbox->tally.n_running += (uint64_t)is_running - (uint64_t)call->is_running;
     call->is_running = is_running;
@@ -549,7 +500,7 @@ static void set_running(struct inbox *inbox, struct call *call, bool is_running)
 
 /* The loop is done with it. The lock is held. */
 static void let_go(struct inbox *inbox, struct call *call) {
-    take_away(inbox, call);
+    calls_take_away(&inbox->calls, call);
     set_running(inbox, call, false);
     call->is_with_loop = false;
     inbox->tally.n_in_system--;
@@ -859,9 +810,9 @@ void inbox_attach(struct inbox *inbox, struct http_server *server) {
 void inbox_end(struct inbox *inbox, void (*refuse)(void *state, struct call *call), void *state) {
     pthread_mutex_lock(&inbox->lock);
     inbox->is_over = true;
-    for (uint32_t i = 0; i < inbox->n_places; i++) {
-        while (inbox->by_id[i] != NULL) { /* a run that failed left it */
-            struct call *call = inbox->by_id[i];
+    for (uint32_t i = 0; i < inbox->calls.n_places; i++) {
+        while (inbox->calls.by_id[i] != NULL) { /* a run that failed left it */
+            struct call *call = inbox->calls.by_id[i];
             call->state = CALL_REFUSED;
             inbox->n_left++;
             if (call->exchange != NULL) {
@@ -888,11 +839,7 @@ struct inbox *inbox_open(const struct inbox_request *request) {
     tally_init(&inbox->tally);
     pthread_mutex_init(&inbox->lock, NULL);
     system_condition_init(&inbox->wake);
-    inbox->n_places = 64;
-    while (inbox->n_places < 2 * request->capacity) {
-        inbox->n_places *= 2;
-    }
-    inbox->by_id = mem_zeroed(inbox->n_places, sizeof *inbox->by_id);
+    calls_open(&inbox->calls, request->capacity);
     return inbox;
 }
 
@@ -900,7 +847,7 @@ void inbox_close(struct inbox *inbox) {
     if (inbox != NULL) {
         pthread_mutex_destroy(&inbox->lock);
         pthread_cond_destroy(&inbox->wake);
-        free(inbox->by_id);
+        calls_close(&inbox->calls);
         free(inbox->cancelled);
         free(inbox->clients);
         free(inbox->fresh_calls);

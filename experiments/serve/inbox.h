@@ -88,6 +88,4 @@ struct tally *inbox_tally(struct inbox *inbox);
 bool inbox_is_closing(struct inbox *inbox);
 uint64_t inbox_n_left(struct inbox *inbox); /* calls that were given up */
 
-void call_free(struct call *call);
-
 #endif
