@@ -161,7 +161,7 @@ bool replies_ids(const struct replies *replies, const struct call *call, uint64_
 static const char *find_stop(const char *stops, const char *text, size_t n, size_t *at) {
     const char *found = NULL;
     for (const char *stop = stops; *stop != '\0'; stop += strlen(stop) + 1) {
-        const char *here = memmem(text, n, stop, strlen(stop));
+        const char *here = n > 0 ? memmem(text, n, stop, strlen(stop)) : NULL;
         const size_t begin = here != NULL ? (size_t)(here - text) : n;
         if (here != NULL && (found == NULL || begin + strlen(stop) < *at + strlen(found))) {
             found = stop;
