@@ -71,7 +71,7 @@ PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench distributions oldest mac-check toolchains house-test freeze slurm-test container-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation serve-test serve-bench serve-clients serve-torture distributions oldest mac-check toolchains house-test freeze slurm-test container-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -354,13 +354,19 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
-$(BUILD)/tests/serve/load: tests/serve/load.c
+$(BUILD)/tests/serve/load $(BUILD)/tests/serve/flood: $(BUILD)/tests/serve/%: tests/serve/%.c
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CC) $(OUR_CPPFLAGS) $(CSTD) $(WARN) $(WERROR) -O2 -o $@ $< -lm
 SERVE_BENCH ?= 500 60 3
 serve-bench: all $(BUILD)/tests/serve/load ## measure what the endpoint adds to a request (SERVE_BENCH: requests a second, seconds, runs)
 	@python3 tests/serve/bench.py $(BUILD) $(SERVE_BENCH)
+SERVE_TORTURE ?= 1
+serve-torture: all $(BUILD)/tests/serve/load $(BUILD)/tests/serve/flood ## 10^6 requests, 10^5 streams that some leave, 10,000 connections, a full disk, bad clients: a table (SERVE_TORTURE: a share of it)
+	@python3 tests/serve/torture.py $(BUILD) $(SERVE_TORTURE)
+SERVE_CLIENTS ?= curl openai aiperf guidellm
+serve-clients: all ## have curl, openai's package, AIPerf and GuideLLM ask a server (SERVE_CLIENTS: which; installed from PyPI)
+	@python3 tests/serve/clients.py $(BUILD) $(SERVE_CLIENTS)
 serve-test: all ## start servers on free ports and ask them as clients do, good ones and bad ones
 	@python3 tests/serve/serve_test.py $(BUILD)
 REF   ?=

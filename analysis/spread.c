@@ -144,7 +144,26 @@ json_t *spread_json(const struct spread *spread) {
                      number_json(spread->low), "high", number_json(spread->high));
 }
 
+/* Whether the next value is one of those that are held. */
+static bool holds_next(struct series *series) {
+    series->stride = series->stride == 0 ? 1 : series->stride;
+    if (series->n_given++ % series->stride != 0) {
+        return false;
+    }
+    if (series->n == series->most) {
+        series->n /= 2;
+        series->stride *= 2;
+        for (size_t i = 0; i < series->n; i++) {
+            series->values[i] = series->values[2 * i];
+        }
+    }
+    return true;
+}
+
 void series_push(struct series *series, double value) {
+    if (series->most > 0 && !holds_next(series)) {
+        return;
+    }
     if (series->n == series->capacity) {
         size_t capacity = series->capacity == 0 ? 256 : 2 * series->capacity;
         series->values = mem_resized(series->values, capacity, sizeof *series->values);

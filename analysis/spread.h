@@ -68,10 +68,14 @@ struct distribution {
     double mean, p50, p90, p95, p99, std, min, max; /* 0 when n is 0 */
 };
 
-/* Growing columns of one figure per completed request. */
+/* Growing columns of one figure per completed request. One with a limit holds each 2^k-th value
+ * once there are more, the first among them, with k as small as it can be. */
 struct series {
     double *values;
     size_t n, capacity;
+    size_t most;    /* even; 0: no limit */
+    size_t n_given; /* where there is one: values so far, of which it holds each stride-th */
+    size_t stride;
 };
 
 /* Append one value, doubling the room as needed; the owner frees `values`. */

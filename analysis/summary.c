@@ -17,6 +17,15 @@ void summary_init(struct summary *summary, const struct slo *slo) {
     }
 }
 
+void summary_limit(struct summary *summary, size_t most) {
+    struct series *all[] = {&summary->latency_s,  &summary->ttfb_s,  &summary->queue_s,
+                            &summary->tpot_s,     &summary->pause_s, &summary->came_s,
+                            &summary->admitted_s, &summary->left_s};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        all[i]->most = most;
+    }
+}
+
 static void series_copy(struct series *series) {
     double *values = mem_unwritten(series->n, sizeof *values);
     if (series->n > 0) {
@@ -248,8 +257,15 @@ static struct offered offered_to(const struct summary *s) {
                                  .admitted_s = s->admitted_s.values[i],
                                  .left_s = s->left_s.values[i]};
     }
-    struct offered offered = offered_of(stays, n, s->requests, (double)s->last_arrival_ns / 1e9);
+    const size_t stride = s->came_s.stride > 1 ? s->came_s.stride : 1;
+    struct offered offered =
+        offered_of(stays, n, s->requests / stride, (double)s->last_arrival_ns / 1e9);
     free(stays);
+    offered.n *= stride;
+    offered.n_left *= stride;
+    offered.rate_req_s *= (double)stride;
+    offered.served_req_s *= (double)stride;
+    offered.growth_req_s *= (double)stride;
     return offered;
 }
 

@@ -93,6 +93,10 @@ int64_t summary_kv_peak(const struct summary *summary, const struct run_facts *f
 void summary_init(struct summary *summary, const struct slo *slo); /* `slo` may be NULL */
 void summary_fini(struct summary *summary);
 
+/* From now on percentiles, and what is said of the load, are those of `most` requests at most, each
+ * 2^k-th of all (struct series): memory does not grow with them. Before the first request. */
+void summary_limit(struct summary *summary, size_t most);
+
 /* `*to` becomes as `from`, which is not finished, is now; also the caller's to end. */
 void summary_copy(const struct summary *from, struct summary *to);
 

@@ -10,7 +10,7 @@ extern const struct command command_list, command_run, command_compare, command_
     command_allocator, command_calibrate, command_accuracy, command_lmax, command_server,
     command_latency, command_sensitivity, command_capacity, command_bound, command_trace_info,
     command_trace_convert, command_plot, command_merge, command_cite, command_profile_pack,
-    command_profile_add, command_serve;
+    command_profile_add, command_serve, command_validate;
 
 /* What the program runs, and what its manual and shells' completion are made of. */
 

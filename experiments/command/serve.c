@@ -141,9 +141,6 @@ static int read_request(const struct options *options, const struct asked *asked
     if (options_has(options, "listen")) {
         out->listen = options_text(options, "listen");
     }
-    if (asked->request.backend.kind == BACKEND_CUDA) {
-        return err_usage(err, "serve has the back ends sim and cpu; cuda is not served yet");
-    }
     int status = asked_level(options, &out->level, err);
     status = status != 0 ? status : read_clock(options, out, err);
     status = status != 0 ? status : read_limits(options, out, err);
@@ -194,7 +191,7 @@ const struct command command_serve = {
         "what its request held at the end of its step. What the system cannot honour is refused.\n"
         "--db records the traffic, which `run --workload THAT.db` serves again under whatever\n"
         "system. SIGTERM or Ctrl-C ends it: requests under way may end, then the summary is\n"
-        "printed. Back ends: sim and cpu.",
+        "printed.",
     .options = options_of_serve,
     .run = run,
 };

@@ -4,7 +4,7 @@
     experiments/import/servers.py CHECKOUT OUT
 
 CHECKOUT is a clone of casys-kaist/LLMServingSim with bench/examples and workloads. OUT receives one
-CSV a server, a trace and a measurement in one: `unmask server --measured` and every trace reader of
+CSV a server, a trace and a measurement in one: `unmask validate --measured` and every trace reader of
 the program take it. Python's standard library only.
 
 Times are whole microseconds since the first request's arrival. The source keeps arrivals by the wall

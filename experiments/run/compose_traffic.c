@@ -60,10 +60,12 @@ static int check_asked(const struct run_request *request, struct err *err) {
 
 static int check_shares(const struct recorded *traffic, const char *path, struct err *err) {
     for (size_t i = 0; i < traffic->n_arrivals; i++) {
-        if (traffic->arrivals[i].prefix_tokens > 0 || traffic->lacks_prefixes) {
+        const struct arrival *a = &traffic->arrivals[i];
+        const bool is_of_another = a->shares > 0 && a->shares <= INT64_MAX;
+        if ((a->prefix_tokens > 0 && !is_of_another) || traffic->lacks_prefixes) {
             return err_usage(err,
-                             "%s: its requests share prefixes, which is not taken from a record: "
-                             "run the workload that it was made of",
+                             "%s: its requests share prefixes of none of them, which is not taken "
+                             "from a record: run the workload that it was made of",
                              path);
         }
     }
@@ -78,6 +80,7 @@ uint64_t compose_traffic_digest(const struct recorded *traffic) {
         digest =
             rng_key(digest, (uint64_t)a->prompt_tokens << 32 | a->output_tokens, a->answer_tokens);
         digest = rng_key(digest, (uint64_t)a->cancel_ns, a->follows);
+        digest = a->prefix_tokens > 0 ? rng_key(digest, a->prefix_tokens, a->shares) : digest;
         digest = rng_key(digest, (uint64_t)a->due_ns, (uint64_t)a->tenant << 32 | a->priority);
     }
     return digest;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -25,6 +26,7 @@ struct recorder {
     struct sink into;       /* the store's */
     struct tape writing;    /* not empty: could not be written so far */
     struct summary so_far;  /* with what is on it */
+    bool has_trouble;       /* it was told that it could not */
 
     bool is_threaded;
     pthread_t thread;
@@ -130,6 +132,18 @@ static int begin(struct recorder *recorder, const struct run_facts *facts, int64
                                       err);
 }
 
+/* Once, until records are written again: the run goes on, and its memory grows. */
+static void tell_trouble(struct recorder *recorder, const struct err *err) {
+    const bool is_trouble = err->kind != ERR_NONE && !store_was_locked(recorder->store);
+    if (is_trouble && !recorder->has_trouble) {
+        fprintf(stderr, "unmask: nothing is recorded for now, and is kept in memory: %s\n",
+                err->text);
+    } else if (recorder->has_trouble && err->kind == ERR_NONE) {
+        fprintf(stderr, "unmask: it is recorded again\n");
+    }
+    recorder->has_trouble = is_trouble || (recorder->has_trouble && err->kind != ERR_NONE);
+}
+
 /* One batch; what cannot be written is tried again. */
 static void write_batch(struct recorder *recorder) {
     struct err err = {0};
@@ -145,6 +159,7 @@ static void write_batch(struct recorder *recorder) {
         }
         store_run_rollback(recorder->store);
     }
+    tell_trouble(recorder, &err);
 }
 
 static void *write_on(void *state) {

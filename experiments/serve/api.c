@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "experiments/serve/calls.h"
 #include "sim/base/build.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
@@ -82,11 +83,10 @@ static const char *finish_of(const struct call *call) {
     return call->has_ended ? "stop" : "length";
 }
 
-static json_t *head_of(const struct api *api, const struct call *call, bool is_chunk) {
+static json_t *head_of(const struct api *api, const struct call *call) {
     char name[48];
-    const char *kind = call->is_chat ? (is_chunk ? "chat.completion.chunk" : "chat.completion")
-                                     : "text_completion";
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", name_of(call, name), "object", kind, "created",
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", name_of(call, name), "object",
+                     call->is_chat ? "chat.completion" : "text_completion", "created",
                      (json_int_t)call->created_s, "model", api->facts.model);
 }
 
@@ -106,32 +106,15 @@ static json_t *whole_choice(const struct call *call, const char *text, size_t si
                            "logprobs", "finish_reason", finish_of(call));
 }
 
-static json_t *chunk_choice(const struct call *call, const char *text, size_t size,
-                            const char *finish, bool is_first) {
-    if (!call->is_chat) {
-        return json_pack("{s:i, s:o, s:n, s:s?}", "index", 0, "text", text_of(text, size),
-                         "logprobs", "finish_reason", finish);
-    }
-    json_t *delta = json_object();
-    if (is_first) {
-        json_object_set_new(delta, "role", json_string("assistant"));
-    }
-    if (is_first || size > 0) {
-        json_object_set_new(delta, "content", text_of(text, size));
-    }
-    return json_pack("{s:i, s:o, s:n, s:s?}", "index", 0, "delta", delta, "logprobs",
-                     "finish_reason", finish);
-}
-
 /* ---- a reply at once ---- */
 
 static void answer_whole(struct api *api, struct call *call, struct http_exchange *exchange) {
-    size_t size;
-    char *text = replies_text(api->replies, call, call->answer_tokens, true, &size);
-    json_t *object = head_of(api, call, false);
-    json_object_set_new(object, "choices", json_pack("[o]", whole_choice(call, text, size)));
+    struct bytes *text = &api->text;
+    text->n = 0;
+    replies_text(api->replies, call, call->answer_tokens, true, text);
+    json_t *object = head_of(api, call);
+    json_object_set_new(object, "choices", json_pack("[o]", whole_choice(call, text->at, text->n)));
     json_object_set_new(object, "usage", usage_of(call, call->answer_tokens));
-    free(text);
     answer_json(api, exchange, object);
 }
 
@@ -174,128 +157,190 @@ void api_give_up(void *state, struct call *call) {
 
 enum { STREAM_BLOCKS, STREAM_FINISH, STREAM_USAGE, STREAM_END, STREAM_OVER };
 
-static void put_event(struct call *call, json_t *object, int64_t due_ns) {
-    char *text = json_dumps(object, JSON_COMPACT);
-    const size_t n = strlen(text);
-    json_decref(object);
-    free(call->pending);
-    call->pending = mem_unwritten(n + 16, 1);
-    call->pending_size = (size_t)snprintf(call->pending, n + 16, "data: %s\n\n", text);
-    call->pending_at = 0;
-    call->pending_due_ns = due_ns;
+/* One line of the stream is made at a time, by the one thread of HTTP, in api->line: no event
+ * allocates. What a client does not take at once is kept with its call. */
+
+static void begin_chunk(struct api *api, const struct call *call) {
+    char name[48];
+    struct bytes *line = &api->line;
+    line->n = 0;
+    bytes_text(line, "data: {\"id\":\"");
+    bytes_text(line, name_of(call, name));
+    bytes_text(line, call->is_chat ? "\",\"object\":\"chat.completion.chunk\",\"created\":"
+                                   : "\",\"object\":\"text_completion\",\"created\":");
+    bytes_number(line, call->created_s);
+    bytes_text(line, ",\"model\":");
+    bytes_json(line, api->facts.model, strlen(api->facts.model));
+    bytes_text(line, ",\"choices\":[");
+}
+
+/* The text that stands in api->text. */
+static void add_choice(struct api *api, const struct call *call, const char *finish,
+                       bool is_first) {
+    struct bytes *line = &api->line;
+    const struct bytes *text = &api->text;
+    bytes_text(line, "{\"index\":0,");
+    if (!call->is_chat) {
+        bytes_text(line, "\"text\":");
+        bytes_json(line, text->at, text->n);
+    } else {
+        bytes_text(line, is_first ? "\"delta\":{\"role\":\"assistant\"" : "\"delta\":{");
+        if (is_first || text->n > 0) {
+            bytes_text(line, is_first ? ",\"content\":" : "\"content\":");
+            bytes_json(line, text->at, text->n);
+        }
+        bytes_text(line, "}");
+    }
+    bytes_text(line, ",\"logprobs\":null,\"finish_reason\":");
+    bytes_text(line, finish == NULL ? "null" : call->has_ended ? "\"stop\"" : "\"length\"");
+    bytes_text(line, "}");
+}
+
+static void add_usage(struct api *api, const struct call *call, uint32_t completion_tokens) {
+    char *text;
+    json_t *usage = usage_of(call, completion_tokens);
+    text = json_dumps(usage, JSON_COMPACT);
+    bytes_text(&api->line, text);
+    free(text);
+    json_decref(usage);
+}
+
+static void end_chunk(struct api *api, const struct call *call, bool is_usage) {
+    struct bytes *line = &api->line;
+    bytes_text(line, "]");
+    if (is_usage || call->usage_each) {
+        bytes_text(line, ",\"usage\":");
+        add_usage(api, call, is_usage ? call->answer_tokens : call->written_tokens);
+    } else if (call->wants_usage) {
+        bytes_text(line, ",\"usage\":null");
+    }
+    bytes_text(line, "}\n\n");
+}
+
+static void make_refusal(struct api *api, const struct call *call) {
+    struct ask_error error;
+    size_t size;
+    say_refused(api, call, &error);
+    char *text = ask_error_text(&error, &size);
+    api->line.n = 0;
+    bytes_text(&api->line, "data: ");
+    bytes_add(&api->line, text, size);
+    bytes_text(&api->line, "\n\n");
     free(text);
 }
 
-static void put_line(struct call *call, const char *line) {
-    free(call->pending);
-    call->pending = mem_text(line);
-    call->pending_size = strlen(line);
-    call->pending_at = 0;
-    call->pending_due_ns = 0;
-}
-
-static void put_chunk(const struct api *api, struct call *call, json_t *choice, int64_t due_ns) {
-    json_t *object = head_of(api, call, true);
-    json_object_set_new(object, "choices",
-                        choice != NULL ? json_pack("[o]", choice) : json_array());
-    if (choice == NULL) {
-        json_object_set_new(object, "usage", usage_of(call, call->answer_tokens));
-    } else if (call->wants_usage) {
-        json_object_set_new(object, "usage", json_null());
+static void make_end(struct api *api, struct call *call) {
+    if (call->phase == STREAM_BLOCKS) {
+        api->text.n = 0;
+        begin_chunk(api, call);
+        add_choice(api, call, finish_of(call), false);
+        end_chunk(api, call, false);
+        call->phase = call->wants_usage ? STREAM_USAGE : STREAM_END;
+    } else if (call->phase == STREAM_USAGE) {
+        begin_chunk(api, call);
+        end_chunk(api, call, true);
+        call->phase = STREAM_END;
+    } else {
+        api->line.n = 0;
+        bytes_text(&api->line, "data: [DONE]\n\n");
+        call->phase = STREAM_OVER;
     }
-    put_event(call, object, due_ns);
 }
 
-/* What the loop has said by now, of which the next event is made without its lock. */
+/* What the loop has said by now, of which events are made without its lock. */
+enum { SEEN_BLOCKS = 16 };
 struct seen {
     enum call_state state;
-    bool has_block;
-    bool is_last; /* of the blocks, of a reply that is whole */
-    struct call_block block;
+    size_t n_blocks;
+    bool has_all; /* blocks that there are so far */
+    struct call_block blocks[SEEN_BLOCKS];
 };
 
-static struct seen look(const struct held *held) {
-    struct call *call = held->call;
+static void look(const struct held *held, struct seen *out) {
+    const struct call *call = held->call;
     inbox_lock(held->api->inbox);
-    const bool has_block = call->n_written < call->n_blocks;
-    const struct seen seen = {
-        .state = call->state,
-        .has_block = has_block,
-        .is_last = call->state == CALL_DONE && call->n_written + 1 >= call->n_blocks,
-        .block = has_block ? call->blocks[call->n_written] : (struct call_block){0}};
+    const size_t n = call->n_blocks - call->n_written;
+    out->state = call->state;
+    out->n_blocks = n < SEEN_BLOCKS ? n : SEEN_BLOCKS;
+    out->has_all = n <= SEEN_BLOCKS;
+    if (n > 0) {
+        memcpy(out->blocks, call->blocks + call->n_written, out->n_blocks * sizeof *out->blocks);
+    }
     inbox_unlock(held->api->inbox);
-    return seen;
 }
 
-/* The next event, into call->pending; false: there is none yet. */
-static bool make_event(const struct held *held) {
-    const struct api *api = held->api;
+/* The i-th event of what was seen, into api->line; false: there is none. */
+static bool make_event(const struct held *held, const struct seen *seen, size_t i) {
+    struct api *api = held->api;
     struct call *call = held->call;
-    const struct seen seen = look(held);
-    if (seen.state == CALL_REFUSED) {
-        struct ask_error error;
-        size_t size;
-        say_refused(api, call, &error);
-        char *text = ask_error_text(&error, &size);
-        json_t *object = json_loads(text, 0, NULL);
-        free(text);
-        put_event(call, object, 0);
+    if (call->phase == STREAM_OVER) {
+        return false;
+    }
+    if (seen->state == CALL_REFUSED) {
+        make_refusal(api, call);
         call->phase = STREAM_OVER;
         return true;
     }
-    if (call->phase == STREAM_BLOCKS && seen.has_block) {
-        size_t size;
+    if (i < seen->n_blocks) {
         const bool is_first = call->n_written++ == 0;
-        char *text = replies_text(api->replies, call, seen.block.end_tokens, seen.is_last, &size);
-        put_chunk(api, call, chunk_choice(call, text, size, NULL, is_first), seen.block.due_ns);
-        free(text);
+        const bool is_last = seen->state == CALL_DONE && seen->has_all && i + 1 == seen->n_blocks;
+        api->text.n = 0;
+        replies_text(api->replies, call, seen->blocks[i].end_tokens, is_last, &api->text);
+        begin_chunk(api, call);
+        add_choice(api, call, NULL, is_first);
+        end_chunk(api, call, false);
         return true;
     }
-    if (seen.state != CALL_DONE) {
+    if (seen->state != CALL_DONE || !seen->has_all) {
         return false;
     }
-    if (call->phase == STREAM_BLOCKS) {
-        put_chunk(api, call, chunk_choice(call, "", 0, finish_of(call), false), 0);
-        call->phase = call->wants_usage ? STREAM_USAGE : STREAM_END;
-        return true;
-    }
-    if (call->phase == STREAM_USAGE) {
-        put_chunk(api, call, NULL, 0);
-        call->phase = STREAM_END;
-        return true;
-    }
-    put_line(call, "data: [DONE]\n\n");
-    call->phase = STREAM_OVER;
+    make_end(api, call);
     return true;
+}
+
+/* What of `bytes` has room is taken at once, the rest kept. */
+static size_t hand_over(struct call *call, const struct bytes *bytes, char *out, size_t room) {
+    const size_t n = bytes->n < room ? bytes->n : room;
+    memcpy(out, bytes->at, n);
+    if (n < bytes->n) {
+        call->pending_size = bytes->n - n;
+        call->pending_at = 0;
+        call->pending = mem_copied(bytes->at + n, call->pending_size);
+    }
+    return n;
+}
+
+static size_t take_pending(struct call *call, char *out, size_t room) {
+    const size_t left = call->pending_size - call->pending_at;
+    const size_t n = left < room ? left : room;
+    if (left > 0) {
+        memcpy(out, call->pending + call->pending_at, n);
+        call->pending_at += n;
+    }
+    if (n == left && call->pending != NULL) {
+        free(call->pending);
+        call->pending = NULL;
+        call->pending_size = call->pending_at = 0;
+    }
+    return n;
 }
 
 static size_t more(void *own, char *out, size_t room, bool *is_over) {
     const struct held *held = own;
+    struct api *api = held->api;
     struct call *call = held->call;
-    size_t n = 0;
-    while (n < room) {
-        if (call->pending_at == call->pending_size) {
-            if (call->phase == STREAM_OVER) {
-                *is_over = n == 0;
-                break;
+    size_t n = take_pending(call, out, room);
+    if (n < room && call->phase != STREAM_OVER) {
+        struct seen seen;
+        look(held, &seen);
+        for (size_t i = 0; n < room && make_event(held, &seen, i); i++) {
+            n += hand_over(call, &api->line, out + n, room - n);
+            if (i < seen.n_blocks) {
+                tally_add(&api->written_s, (double)(monotonic_ns() - seen.blocks[i].due_ns) * 1e-9);
             }
-            if (!make_event(held)) {
-                break;
-            }
-        }
-        const size_t left = call->pending_size - call->pending_at;
-        const size_t part = left < room - n ? left : room - n;
-        memcpy(out + n, call->pending + call->pending_at, part);
-        call->pending_at += part;
-        n += part;
-        if (call->pending_at == call->pending_size && call->pending_due_ns > 0) {
-            inbox_lock(held->api->inbox);
-            tally_add(&inbox_tally(held->api->inbox)->written_s,
-                      (double)(monotonic_ns() - call->pending_due_ns) * 1e-9);
-            inbox_unlock(held->api->inbox);
-            call->pending_due_ns = 0;
         }
     }
+    *is_over = n == 0 && call->phase == STREAM_OVER;
     return n;
 }
 
@@ -314,6 +359,10 @@ static struct call *make_call(struct api *api, const struct taking *t, struct as
     call->streams = ask->streams;
     call->is_chat = ask->is_chat;
     call->wants_usage = ask->wants_usage;
+    call->usage_each = ask->usage_each;
+    call->shows_stop = ask->shows_stop;
+    call->min_tokens = ask->min_tokens;
+    call->stops = ask->stops;
     call->ignores_end = ask->ignores_end;
     call->has_seed = ask->has_seed;
     call->seed = ask->seed;
@@ -323,6 +372,7 @@ static struct call *make_call(struct api *api, const struct taking *t, struct as
     call->whole_ns = t->request->whole_ns;
     call->prompt = ask->prompt.ids;
     call->exchange = t->exchange;
+    replies_echo(api->replies, call);
     if (api->facts.is_device) {
         call->tokens = mem_zeroed(ask->output_tokens, sizeof *call->tokens);
     }
@@ -402,6 +452,7 @@ static void take_metrics(const struct taking *t) {
     inbox_lock(t->api->inbox);
     struct tally tally = *inbox_tally(t->api->inbox);
     inbox_unlock(t->api->inbox);
+    tally.written_s = t->api->written_s;
     tally.n_waiting = tally.n_in_system - tally.n_running;
     tally.kv_total_bytes = t->api->kv_total_bytes;
     tally_print(&tally, t->api->facts.model, out);
@@ -516,7 +567,13 @@ static void ready(void *own) {
     }
 }
 
+void api_close(struct api *api) {
+    bytes_free(&api->line);
+    bytes_free(&api->text);
+}
+
 struct http_hooks api_hooks(struct api *api) {
+    tally_added(&api->written_s);
     return (struct http_hooks){
         .state = api, .take = take, .ready = ready, .more = more, .over = over, .closed = closed};
 }

@@ -18,6 +18,10 @@ struct api {
     int64_t started_s; /* since 1970 */
     uint64_t n_calls;
     char end_sentence[1024]; /* why calls that are left are refused */
+
+    /* The thread of HTTP's. */
+    struct bytes line, text;
+    struct tally_spread written_s; /* the tally's: it alone adds to it */
 };
 
 /* What the library of HTTP calls; `state` is the api. */
@@ -25,6 +29,8 @@ struct http_hooks api_hooks(struct api *api);
 
 /* Of inbox_end: answers a call that is given up. */
 void api_give_up(void *state, struct call *call);
+
+void api_close(struct api *api);
 
 /* The table of endpoints and their answers, for the reference page. */
 void api_list(FILE *out);

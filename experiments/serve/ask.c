@@ -11,6 +11,7 @@
 #include "sim/system/system_sampling.h"
 
 enum { IN_COMPLETIONS = 1, IN_CHATS = 2, IN_BOTH = 3, MOST_MESSAGES = 4096 };
+enum { MOST_STOPS = 16, MOST_STOP_BYTES = 256 };
 static const int64_t most_whole = INT64_C(1) << 53; /* what every JSON reader keeps exactly */
 
 bool ask_refuse(struct ask_error *error, int status, const char *param, const char *format, ...) {
@@ -243,10 +244,13 @@ static bool read_stream_options(struct asking *a, const json_t *value) {
                           "stream_options is an object, and of requests with stream = true");
     }
     json_object_foreach((json_t *)value, key, option) {
-        if (strcmp(key, "include_usage") != 0) {
+        bool *flag = strcmp(key, "include_usage") == 0            ? &a->ask->wants_usage
+                     : strcmp(key, "continuous_usage_stats") == 0 ? &a->ask->usage_each
+                                                                  : NULL;
+        if (flag == NULL) {
             return ask_refuse(a->error, 400, a->name, "stream_options has no '%.60s' here", key);
         }
-        if (!read_bool(a, option, &a->ask->wants_usage)) {
+        if (!read_bool(a, option, flag)) {
             return false;
         }
     }
@@ -276,6 +280,48 @@ static bool read_max_tokens(struct asking *a, const json_t *value) {
 
 static bool read_max_completion_tokens(struct asking *a, const json_t *value) {
     return read_max(a, value, &a->ask->has_max_new);
+}
+
+static bool read_min_tokens(struct asking *a, const json_t *value) {
+    int64_t tokens;
+    if (json_is_null(value)) {
+        return true;
+    }
+    if (!read_whole(a, value, 0, a->facts->context_tokens, &tokens)) {
+        return false;
+    }
+    a->ask->min_tokens = (uint32_t)tokens;
+    return tokens == 0 || !a->facts->looks_for_ends ||
+           ask_refuse(a->error, 400, a->name,
+                      "min_tokens: the engine looks for the same ends of text in all requests; "
+                      "start the server with --eos none");
+}
+
+/* One text, or a list of them. */
+static bool read_stop(struct asking *a, const json_t *value) {
+    const size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    size_t size;
+    if (json_is_null(value) || n == 0 ||
+        (json_is_string(value) && json_string_length(value) == 0)) {
+        return true;
+    }
+    FILE *out = mem_stream(&a->ask->stops, &size);
+    bool is_good = n <= MOST_STOPS;
+    for (size_t i = 0; is_good && i < n; i++) {
+        const json_t *stop = json_is_array(value) ? json_array_get(value, i) : value;
+        const size_t length = json_string_length(stop);
+        is_good = json_is_string(stop) && length > 0 && length <= MOST_STOP_BYTES;
+        fwrite(is_good ? json_string_value(stop) : "", 1, is_good ? length + 1 : 1, out);
+    }
+    fputc('\0', out);
+    mem_stream_close(out);
+    return is_good || ask_refuse(a->error, 400, a->name,
+                                 "stop is a text of 1 to %d bytes, or a list of 1 to %d of them",
+                                 MOST_STOP_BYTES, MOST_STOPS);
+}
+
+static bool read_shows_stop(struct asking *a, const json_t *value) {
+    return read_bool(a, value, &a->ask->shows_stop);
 }
 
 static bool read_ignore_eos(struct asking *a, const json_t *value) {
@@ -385,9 +431,16 @@ static const struct field {
      "positions that are decoded, the canvas after the prompt (default: --output-tokens)"},
     {"max_completion_tokens", IN_BOTH, read_max_completion_tokens, NULL, "the same"},
     {"stream", IN_BOTH, read_stream, NULL, "server-sent events, one a committed block"},
-    {"stream_options", IN_BOTH, read_stream_options, NULL, "`include_usage`"},
+    {"stream_options", IN_BOTH, read_stream_options, NULL,
+     "`include_usage`, and vLLM's `continuous_usage_stats`"},
     {"ignore_eos", IN_BOTH, read_ignore_eos, NULL,
      "all of max_tokens; on a device where it looks for no end of text"},
+    {"min_tokens", IN_BOTH, read_min_tokens, NULL,
+     "of the answer, not with stop; on a device where it looks for no end of text"},
+    {"stop", IN_BOTH, read_stop, NULL,
+     "a text, or up to 16, at the first of which the reply ends; what follows is freed"},
+    {"include_stop_str_in_output", IN_BOTH, read_shows_stop, NULL,
+     "whether the reply's text has the stop"},
     {"seed", IN_BOTH, read_seed, NULL,
      "of a simulation's words and lengths, and of the tokens that are drawn"},
     {"temperature", IN_BOTH, read_temperature, NULL,
@@ -399,12 +452,13 @@ static const struct field {
     {"request_id", IN_BOTH, read_request_id, NULL,
      "extension, with --clock virtual: its place among all requests, from 0"},
     {"user", IN_BOTH, NULL, NULL, "a label"},
+    {"safety_identifier", IN_BOTH, NULL, NULL, "a label"},
+    {"prompt_cache_key", IN_BOTH, NULL, NULL, "a label"},
     {"metadata", IN_BOTH, NULL, NULL, "a label"},
     {"service_tier", IN_BOTH, NULL, "\"auto\"\n\"default\"", "not modelled"},
     {"store", IN_CHATS, NULL, "false", "nothing is kept of a chat"},
     {"n", IN_BOTH, NULL, "1", "one answer a request"},
     {"best_of", IN_COMPLETIONS, NULL, "1", "not modelled"},
-    {"stop", IN_BOTH, NULL, "[]\n\"\"", "texts are not searched for it"},
     {"stop_token_ids", IN_BOTH, NULL, "[]", "not modelled"},
     {"echo", IN_COMPLETIONS, NULL, "false", "not modelled"},
     {"suffix", IN_COMPLETIONS, NULL, "\"\"", "not modelled"},
@@ -416,9 +470,27 @@ static const struct field {
     {"repetition_penalty", IN_BOTH, NULL, "1", "not modelled"},
     {"length_penalty", IN_BOTH, NULL, "1", "not modelled"},
     {"min_p", IN_BOTH, NULL, "0", "not modelled"},
-    {"min_tokens", IN_BOTH, NULL, "0", "not modelled"},
     {"use_beam_search", IN_BOTH, NULL, "false", "not modelled"},
     {"skip_special_tokens", IN_BOTH, NULL, "true", "not modelled"},
+    {"spaces_between_special_tokens", IN_BOTH, NULL, "true\nfalse", "of tokens that are not shown"},
+    {"add_special_tokens", IN_BOTH, NULL, "true", "not modelled"},
+    {"truncate_prompt_tokens", IN_BOTH, NULL, "", "not modelled"},
+    {"prompt_logprobs", IN_BOTH, NULL, "", "not modelled"},
+    {"return_token_ids", IN_BOTH, NULL, "false", "not modelled"},
+    {"allowed_token_ids", IN_BOTH, NULL, "", "not modelled"},
+    {"bad_words", IN_BOTH, NULL, "[]", "not modelled"},
+    {"logits_processors", IN_BOTH, NULL, "[]", "not modelled"},
+    {"structured_outputs", IN_BOTH, NULL, "", "not modelled"},
+    {"priority", IN_BOTH, NULL, "0", "requests are equal"},
+    {"add_generation_prompt", IN_CHATS, NULL, "true", "not modelled"},
+    {"continue_final_message", IN_CHATS, NULL, "false", "not modelled"},
+    {"chat_template", IN_CHATS, NULL, "", "the folder's"},
+    {"chat_template_kwargs", IN_CHATS, NULL, "{}", "not modelled"},
+    {"documents", IN_CHATS, NULL, "[]", "not modelled"},
+    {"verbosity", IN_CHATS, NULL, "\"medium\"", "not modelled"},
+    {"prediction", IN_CHATS, NULL, "", "not modelled"},
+    {"audio", IN_CHATS, NULL, "", "not modelled"},
+    {"web_search_options", IN_CHATS, NULL, "", "not modelled"},
     {"response_format", IN_BOTH, NULL, "{\"type\":\"text\"}", "not modelled"},
     {"modalities", IN_CHATS, NULL, "[\"text\"]", "not modelled"},
     {"tools", IN_CHATS, NULL, "[]", "not modelled"},
@@ -463,8 +535,8 @@ static bool take_neutral(struct asking *a, const struct field *field, const json
     for (char *c = shown; *c != '\0'; c++) {
         *c = *c == '\n' ? ',' : *c;
     }
-    return ask_refuse(a->error, 400, a->name, "%s has no model here (%s): it is null or %s",
-                      a->name, field->doc, shown);
+    return ask_refuse(a->error, 400, a->name, "%s has no model here (%s): it is null%s%s", a->name,
+                      field->doc, shown[0] != '\0' ? " or " : "", shown);
 }
 
 static const struct field *find_field(const char *name, int in) {
@@ -521,6 +593,11 @@ static bool check_whole(struct asking *a) {
     if (!ask->has_max && !ask->has_max_new) {
         ask->output_tokens = a->facts->default_tokens;
     }
+    if (ask->min_tokens > (ask->stops != NULL ? 0 : ask->output_tokens)) {
+        return ask_refuse(a->error, 400, "min_tokens",
+                          ask->stops != NULL ? "min_tokens and stop together have no model here"
+                                             : "min_tokens is more than max_tokens");
+    }
     if (ask->prompt.n + ask->output_tokens > a->facts->context_tokens) {
         ask_refuse(a->error, 400, prompt,
                    "the prompt has %zu tokens and the output %" PRIu32
@@ -549,6 +626,7 @@ bool ask_read(const struct ask_facts *facts, bool is_chat, const char *body, siz
     json_decref(object);
     if (!is_good) {
         free(out->prompt.ids);
+        free(out->stops);
         *out = (struct ask){0};
     }
     return is_good;

@@ -27,13 +27,14 @@ struct ask_facts {
 };
 
 struct ask {
-    bool is_chat, streams, wants_usage, ignores_end, has_seed;
+    bool is_chat, streams, wants_usage, usage_each, ignores_end, has_seed, shows_stop;
     bool has_ids, has_max, has_max_new, has_arrival, has_request_id;
     uint64_t seed, request_id;
     int64_t arrival_ns;
-    uint32_t output_tokens;
+    uint32_t output_tokens, min_tokens;
     struct sampling sampling;
     struct token_ids prompt; /* the caller's to free */
+    char *stops;             /* as a call has them; the caller's to free */
 };
 
 /* As OpenAI says it. */

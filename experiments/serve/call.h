@@ -6,6 +6,7 @@
 #define UNMASK_EXPERIMENTS_SERVE_CALL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/arrival.h"
@@ -31,7 +32,7 @@ struct call {
     struct arrival arrival; /* its lengths; the loop's thread says when it arrives, and its id */
     bool names_arrival;     /* arrival_us was given: arrival_ns is the client's, */
     bool names_id;          /* request_id was given */
-    bool streams, is_chat, wants_usage, ignores_end;
+    bool streams, is_chat, wants_usage, usage_each, ignores_end, shows_stop;
     bool has_seed;
     uint64_t seed;
     int64_t created_s;
@@ -39,6 +40,11 @@ struct call {
     uint64_t connection;
     int64_t whole_ns; /* when its last byte was there, by the machine's clock */
     int32_t *prompt;  /* [prompt_tokens], owned; NULL: only their number is known */
+    int32_t *echo;    /* [n_echo], owned: what the reply begins with instead of drawn words */
+    uint32_t n_echo;
+    uint32_t min_tokens; /* of a simulation's answer, at least */
+    char *stops; /* owned: texts that end it, one after the other, each and the last one's end with
+                    a NUL; NULL: none */
 
     /* Under the lock. */
     enum call_state state;
@@ -61,7 +67,6 @@ struct call {
     int phase;            /* of the stream */
     char *pending;        /* owned: bytes that did not fit, [pending_size] from pending_at */
     size_t pending_size, pending_at;
-    int64_t pending_due_ns; /* 0: of no block */
 };
 
 #endif

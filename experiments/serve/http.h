@@ -2,7 +2,7 @@
  *
  * The program itself needs no such library: libunmask_http.so holds one under the name
  * `unmask_http`, over libmicrohttpd, and is looked for where `unmask serve` starts. It has a thread
- * of its own, on which all hooks are called, and a second one that notices clients who leave while
+ * of its own, on which hooks are called, and a second one that notices clients who leave while
  * they wait, and those who take too long. Its functions may be called from any thread; hooks are
  * called with none of its locks held, and a caller may hold its own lock over both. */
 #ifndef UNMASK_EXPERIMENTS_SERVE_HTTP_H
@@ -40,7 +40,8 @@ struct http_hooks {
     size_t (*more)(void *own, char *out, size_t room, bool *is_over);
     /* The exchange is over, and not to be used any more: all was sent, or the client left first. */
     void (*over)(void *own, bool is_cut);
-    /* A connection of a request that was taken is closed. */
+    /* A connection of a request that was taken is closed, or its client has left; on either
+     * thread. */
     void (*closed)(void *state, uint64_t connection);
 };
 

@@ -339,6 +339,14 @@ static enum MHD_Result on_request(void *state, struct MHD_Connection *mhd, const
     return follow(x);
 }
 
+/* Of a client that has left and has no request here: the number of its connection, of which
+ * libmicrohttpd may see the end later; 0: it has not, or this was told. The lock is held. */
+static uint64_t take_left(struct connection *c) {
+    const bool is_new = c->is_left && c->is_known && c->exchange == NULL;
+    c->is_known = c->is_known && !is_new;
+    return is_new ? c->number : 0;
+}
+
 static void on_over(void *state, struct MHD_Connection *mhd, void **context,
                     enum MHD_RequestTerminationCode code) {
     struct http_server *server = state;
@@ -351,9 +359,13 @@ static void on_over(void *state, struct MHD_Connection *mhd, void **context,
     x->connection->exchange = NULL;
     x->connection->is_whole = false;
     x->connection->since_ns = monotonic_ns();
+    const uint64_t left = take_left(x->connection);
     pthread_mutex_unlock(&server->lock);
     if (x->is_taken) {
         server->hooks.over(x->own, x->is_cut || code != MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    }
+    if (left > 0) {
+        server->hooks.closed(server->hooks.state, left);
     }
     free((void *)(uintptr_t)x->answer.body);
     free(x->body);
@@ -364,24 +376,34 @@ static void on_over(void *state, struct MHD_Connection *mhd, void **context,
 /* ---- who leaves, and who takes too long ---- */
 
 static void note_left(struct http_server *server, uint64_t which) {
+    uint64_t left = 0;
     pthread_mutex_lock(&server->lock);
     struct connection *c = &server->connections[(uint32_t)which];
     if (c->fd >= 0 && c->turn == (uint32_t)(which >> 32)) {
         c->is_left = true;
         if (c->exchange != NULL && c->is_whole) {
             go_on(c->exchange);
+        } else {
+            left = take_left(c);
+            /* libmicrohttpd may have read what came with the end, and waits for more. */
+            (void)shutdown(c->fd, SHUT_RDWR);
         }
     }
     pthread_mutex_unlock(&server->lock);
+    if (left > 0) {
+        server->hooks.closed(server->hooks.state, left);
+    }
 }
 
-/* A request that is not there in time: libmicrohttpd sees the end of its connection. */
+/* A request that is not there in time, and will not be there: libmicrohttpd sees the end of its
+ * connection. */
 static void end_slow(struct http_server *server) {
     const int64_t now_ns = monotonic_ns();
     pthread_mutex_lock(&server->lock);
     for (uint32_t i = 0; i < server->n_slots; i++) {
         struct connection *c = &server->connections[i];
-        if (c->fd >= 0 && !c->is_whole && now_ns - c->since_ns > server->limits.request_ns) {
+        const bool is_slow = !c->is_whole && now_ns - c->since_ns > server->limits.request_ns;
+        if (c->fd >= 0 && (is_slow || (c->is_left && c->exchange == NULL))) {
             (void)shutdown(c->fd, SHUT_RDWR);
         }
     }

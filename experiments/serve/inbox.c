@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/serve/calls.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/system.h"
+#include "sim/policy/window.h"
 #include "sim/step/shape.h"
 
 /* How long the loop sleeps at most before it looks whether it is to end, and how long a device is
@@ -17,13 +19,22 @@ struct client {
     bool is_busy; /* has a call here */
 };
 
+/* A place among arrivals. */
+struct order {
+    int64_t ns;
+    uint64_t id;
+};
+
 struct inbox {
     struct inbox_request request;
     struct executor inner;
     struct executor_sim *sim;
     struct http_server *server;
     volatile sig_atomic_t stop;
-    bool is_flying; /* a step is under way; the loop's thread alone reads and writes it */
+    /* The loop's thread alone reads and writes these. */
+    struct order last_taken, taken_before;
+    uint32_t n_flying;    /* steps under way */
+    int64_t submitted_ns; /* when a step was submitted last; -1: none was */
 
     pthread_mutex_t lock; /* over what follows */
     pthread_cond_t wake;
@@ -31,8 +42,7 @@ struct inbox {
     struct call *first, *last; /* posted, in order; CLOCK_VIRTUAL: in that of arrival and id */
     uint64_t *cancelled;       /* ids that the loop has not been told yet, [n_cancelled] */
     size_t n_cancelled, room_cancelled;
-    struct call **by_id; /* [n_places], a power of two: the calls that the loop has */
-    uint32_t n_places, n_taken;
+    struct calls calls;     /* that the loop has */
     struct client *clients; /* of CLOCK_VIRTUAL, [n_clients] */
     size_t n_clients, room_clients, n_idle;
     uint64_t n_clients_seen, n_ids, n_left;
@@ -44,45 +54,8 @@ struct inbox {
     size_t n_fresh, room_fresh;
 };
 
-/* ---- calls by id ---- */
-
-static uint32_t place_of(const struct inbox *inbox, uint64_t id) {
-    return (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (inbox->n_places - 1);
-}
-
 static struct call *find(const struct inbox *inbox, uint64_t id) {
-    uint32_t at = place_of(inbox, id);
-    while (inbox->by_id[at] != NULL && inbox->by_id[at]->arrival.id != id) {
-        at = (at + 1) & (inbox->n_places - 1);
-    }
-    return inbox->by_id[at];
-}
-
-static void put(struct inbox *inbox, struct call *call) {
-    uint32_t at = place_of(inbox, call->arrival.id);
-    while (inbox->by_id[at] != NULL) {
-        at = (at + 1) & (inbox->n_places - 1);
-    }
-    inbox->by_id[at] = call;
-    inbox->n_taken++;
-}
-
-/* Those after it move up. */
-static void take_away(struct inbox *inbox, const struct call *call) {
-    const uint32_t mask = inbox->n_places - 1;
-    uint32_t at = place_of(inbox, call->arrival.id);
-    while (inbox->by_id[at] != call) {
-        at = (at + 1) & mask;
-    }
-    for (uint32_t next = (at + 1) & mask; inbox->by_id[next] != NULL; next = (next + 1) & mask) {
-        const uint32_t home = place_of(inbox, inbox->by_id[next]->arrival.id);
-        if (((next - home) & mask) >= ((next - at) & mask)) {
-            inbox->by_id[at] = inbox->by_id[next];
-            at = next;
-        }
-    }
-    inbox->by_id[at] = NULL;
-    inbox->n_taken--;
+    return calls_find(&inbox->calls, id);
 }
 
 /* ---- the clock ---- */
@@ -152,6 +125,29 @@ static void unlink_call(struct inbox *inbox, struct call *call) {
     call->next = NULL;
 }
 
+/* Now, or after what was submitted now, which does not know of what comes. */
+static int64_t first_free_ns(const struct inbox *inbox) {
+    return inbox->now_ns + (inbox->submitted_ns == inbox->now_ns);
+}
+
+/* When a call arrives: not before that, and after those that arrived before it, as they do when the
+ * record is played again. */
+static void set_time(struct inbox *inbox, struct call *call) {
+    const struct order *last = &inbox->last_taken;
+    struct arrival *arrival = &call->arrival;
+    const int64_t now_ns = first_free_ns(inbox);
+    if (inbox->request.clock != CLOCK_REAL &&
+        (inbox->request.clock != CLOCK_VIRTUAL || arrival->arrival_ns < now_ns)) {
+        arrival->arrival_ns = now_ns;
+    }
+    if (arrival->arrival_ns < last->ns ||
+        (arrival->arrival_ns == last->ns && arrival->id < last->id)) {
+        arrival->arrival_ns = last->ns + 1;
+    }
+    inbox->taken_before = inbox->last_taken;
+    inbox->last_taken = (struct order){arrival->arrival_ns, arrival->id};
+}
+
 /* The first of those posted becomes the loop's. The lock is held. */
 static void take(struct inbox *inbox, struct arrival *out) {
     struct call *call = inbox->first;
@@ -161,17 +157,13 @@ static void take(struct inbox *inbox, struct arrival *out) {
         call->arrival.id = inbox->n_ids;
     }
     inbox->n_ids = call->arrival.id >= inbox->n_ids ? call->arrival.id + 1 : inbox->n_ids;
-    if (inbox->request.clock != CLOCK_REAL &&
-        (!is_named || call->arrival.arrival_ns < inbox->now_ns)) {
-        call->arrival.arrival_ns = inbox->now_ns;
+    set_time(inbox, call);
+    if (inbox->request.arrive != NULL) {
+        inbox->request.arrive(inbox->request.state, call);
     }
-    call->arrival.answer_tokens =
-        call->ignores_end || inbox->request.answer == NULL
-            ? 0
-            : inbox->request.answer(inbox->request.answer_state, call, call->arrival.id);
     call->state = CALL_TAKEN;
     call->is_with_loop = true;
-    put(inbox, call);
+    calls_put(&inbox->calls, call);
     inbox->fresh_calls = mem_grown(inbox->fresh_calls, inbox->n_fresh, &inbox->room_fresh,
                                    sizeof *inbox->fresh_calls);
     inbox->fresh_calls[inbox->n_fresh++] = call;
@@ -181,7 +173,7 @@ static void take(struct inbox *inbox, struct arrival *out) {
 /* Of CLOCK_VIRTUAL: whether every client has said what it does next. */
 static bool may_pass(const struct inbox *inbox) {
     return inbox->n_clients_seen >= inbox->request.clients && inbox->n_idle == 0 &&
-           (inbox->first != NULL || inbox->n_taken > 0);
+           (inbox->first != NULL || inbox->calls.n > 0);
 }
 
 static enum source_reply next_arrival(void *state, struct arrival *out, struct err *err) {
@@ -222,7 +214,11 @@ static void take_back(void *state, const struct arrival *row) {
     struct inbox *inbox = state;
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, row->id);
-    take_away(inbox, call);
+    calls_take_away(&inbox->calls, call);
+    inbox->last_taken = inbox->taken_before;
+    if (inbox->request.arrive_later != NULL) {
+        inbox->request.arrive_later(inbox->request.state);
+    }
     call->state = CALL_POSTED;
     call->is_with_loop = false;
     for (size_t i = 0; i < inbox->n_fresh; i++) {
@@ -258,8 +254,10 @@ struct arrival_source inbox_source(struct inbox *inbox) {
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct inbox *inbox = state;
-    inbox->is_flying = true;
-    return inbox->inner.submit(inbox->inner.state, submission, err);
+    int status = inbox->inner.submit(inbox->inner.state, submission, err);
+    inbox->n_flying += status == 0;
+    inbox->submitted_ns = inbox->now_ns;
+    return status;
 }
 
 /* A client's word, at what time; INT64_MAX: there is none. The lock is held. */
@@ -270,7 +268,8 @@ static int64_t word_ns(const struct inbox *inbox) {
     if (inbox->first == NULL || inbox->request.clock == CLOCK_VIRTUAL) {
         return INT64_MAX;
     }
-    return inbox->request.clock == CLOCK_REAL ? inbox->first->arrival.arrival_ns : inbox->now_ns;
+    return inbox->request.clock == CLOCK_REAL ? inbox->first->arrival.arrival_ns
+                                              : first_free_ns(inbox);
 }
 
 /* Of a simulation: sleeps until the first of its events is due, and returns when that is;
@@ -287,7 +286,7 @@ static int64_t sleep_until_due(struct inbox *inbox, int64_t until_ns) {
         if (inbox->stop) {
             return inbox->now_ns;
         }
-        if (due_ns == INT64_MAX && (ends || inbox->n_taken > 0 || is_virtual)) {
+        if (due_ns == INT64_MAX && (ends || inbox->calls.n > 0 || is_virtual)) {
             return due_ns; /* over, or nothing that is here goes on */
         }
         if (due_ns < INT64_MAX && (!is_real || due_ns <= machine_now(inbox))) {
@@ -313,25 +312,27 @@ static int wait_simulated(struct inbox *inbox, int64_t until_ns, struct completi
     return status;
 }
 
-/* A device's time is looked at; what it computes is waited for in small pieces. */
+/* A device's time is looked at; what it computes is waited for in small pieces. Of several replicas
+ * (engine/fleet.h) the loop's thread holds the fleet's lock, and lets go of it in the inner wait
+ * alone: it sleeps on the inbox's condition only while none of them computes. */
 static int wait_device(struct inbox *inbox, int64_t until_ns, struct completion *out,
                        struct err *err) {
     for (;;) {
         pthread_mutex_lock(&inbox->lock);
         begin_streams(inbox);
         const bool ends = is_closing(inbox), is_spoken = word_ns(inbox) < INT64_MAX;
+        const bool is_flying = inbox->n_flying > 0;
         int64_t now_ns = live_now_ns(inbox->request.live);
         now_ns = now_ns > inbox->now_ns ? now_ns : inbox->now_ns;
         now_ns = now_ns < until_ns ? now_ns : until_ns;
-        const bool is_over = until_ns == INT64_MAX && (ends || inbox->n_taken > 0);
-        if (!is_spoken && !inbox->is_flying && now_ns < until_ns && !is_over && !inbox->stop) {
+        const bool is_over = until_ns == INT64_MAX && (ends || inbox->calls.n > 0);
+        if (!is_spoken && !is_flying && now_ns < until_ns && !is_over && !inbox->stop) {
             const int64_t left_ns = until_ns - now_ns;
             system_condition_wait(&inbox->wake, &inbox->lock, left_ns < nap_ns ? left_ns : nap_ns);
             pthread_mutex_unlock(&inbox->lock);
             continue;
         }
-        if ((is_spoken && !inbox->is_flying) || (inbox->stop && !inbox->is_flying) ||
-            (!inbox->is_flying && !is_over)) {
+        if ((is_spoken && !is_flying) || (inbox->stop && !is_flying) || (!is_flying && !is_over)) {
             inbox->now_ns = now_ns;
             pthread_mutex_unlock(&inbox->lock);
             *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = now_ns};
@@ -339,16 +340,16 @@ static int wait_device(struct inbox *inbox, int64_t until_ns, struct completion 
         }
         pthread_mutex_unlock(&inbox->lock);
         const int64_t piece_ns = now_ns + device_nap_ns;
-        const int64_t to_ns = is_over && !inbox->is_flying ? until_ns
-                              : is_spoken                  ? now_ns
-                              : piece_ns < until_ns        ? piece_ns
-                                                           : until_ns;
+        const int64_t to_ns = is_over && !is_flying ? until_ns
+                              : is_spoken           ? now_ns
+                              : piece_ns < until_ns ? piece_ns
+                                                    : until_ns;
         int status = inbox->inner.wait(inbox->inner.state, to_ns, out, err);
         if (status != 0) {
             return status;
         }
         pthread_mutex_lock(&inbox->lock);
-        inbox->is_flying = inbox->is_flying && out->kind != COMPLETION_BATCH;
+        inbox->n_flying -= out->kind == COMPLETION_BATCH;
         inbox->now_ns = out->time_ns > inbox->now_ns ? out->time_ns : inbox->now_ns;
         out->time_ns = inbox->now_ns;
         const bool is_told = out->kind != COMPLETION_TIME || is_spoken || out->time_ns >= until_ns;
@@ -397,10 +398,21 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, struct err *err) {
     struct inbox *inbox = state;
-    int status =
-        inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens, err);
+    int status = 0;
+    *answer_tokens = 0;
+    if (inbox->inner.find_end != NULL) {
+        status =
+            inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens, err);
+    }
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, request->id);
+    if (call != NULL && status == 0 && call->stops != NULL) {
+        const uint32_t known =
+            window_first(request) + window_known(request) - request->prompt_tokens;
+        const uint32_t end = *answer_tokens > 0 ? *answer_tokens : known;
+        const uint32_t stop = inbox->request.stop(inbox->request.state, call, end);
+        *answer_tokens = stop > 0 ? stop : *answer_tokens;
+    }
     if (call != NULL && status == 0) {
         call->end_tokens = *answer_tokens;
     }
@@ -421,6 +433,11 @@ static void cut(void *state, uint32_t replica, int64_t now_ns) {
 static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err) {
     const struct executor *inner = &((struct inbox *)state)->inner;
     return inner->unroll(inner->state, replica, s, out, err);
+}
+
+static void settle(void *state) {
+    const struct executor *inner = &((struct inbox *)state)->inner;
+    inner->settle(inner->state);
 }
 
 static void audit(void *state, bool interrupted) {
@@ -448,10 +465,11 @@ struct executor inbox_around(void *state, struct executor inner, struct executor
     outer.release = inner.release != NULL ? release : NULL;
     outer.swap_out = inner.swap_out != NULL ? swap_out : NULL;
     outer.drop = inner.drop != NULL ? drop : NULL;
-    outer.find_end = inner.find_end != NULL ? find_end : NULL;
+    outer.find_end = inbox->request.live != NULL ? find_end : NULL;
     outer.step_ns = inner.step_ns != NULL ? step_ns : NULL;
     outer.cut = inner.cut != NULL ? cut : NULL;
     outer.unroll = inner.unroll != NULL ? unroll : NULL;
+    outer.settle = inner.settle != NULL ? settle : NULL;
     outer.audit = inner.audit != NULL ? audit : NULL;
     return outer;
 }
@@ -475,16 +493,6 @@ static void set_busy(struct inbox *inbox, uint64_t connection, bool is_busy) {
     }
 }
 
-void call_free(struct call *call) {
-    if (call != NULL) {
-        free(call->prompt);
-        free(call->blocks);
-        free(call->tokens);
-        free(call->pending);
-        free(call);
-    }
-}
-
 static void set_running(struct inbox *inbox, struct call *call, bool is_running) {
     inbox->tally.n_running += (uint64_t)is_running - (uint64_t)call->is_running;
     call->is_running = is_running;
@@ -492,7 +500,7 @@ static void set_running(struct inbox *inbox, struct call *call, bool is_running)
 
 /* The loop is done with it. The lock is held. */
 static void let_go(struct inbox *inbox, struct call *call) {
-    take_away(inbox, call);
+    calls_take_away(&inbox->calls, call);
     set_running(inbox, call, false);
     call->is_with_loop = false;
     inbox->tally.n_in_system--;
@@ -549,6 +557,9 @@ static int on_request(void *state, const struct request_record *record, struct e
     } else {
         call->state = CALL_REFUSED;
         call->reason = record->reason;
+        if (inbox->request.leave != NULL) {
+            inbox->request.leave(inbox->request.state, call);
+        }
         inbox->n_left += record->reason == REJECT_SHUTDOWN;
         *(record->reason == REJECT_CANCELLED ? &tally->cancelled : &tally->refused[REFUSED_LOOP]) +=
             1;
@@ -641,7 +652,8 @@ static void take_tokens(struct inbox *inbox, uint64_t id, const int32_t *tokens,
                         bool is_whole) {
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, id);
-    if (call != NULL && call->tokens != NULL && (is_whole || call->streams)) {
+    if (call != NULL && call->tokens != NULL &&
+        (is_whole || call->streams || call->stops != NULL)) {
         const bool is_read = call->streams && call->n_blocks > 0;
         const uint32_t from = is_read ? call->blocks[call->n_blocks - 1].end_tokens : 0;
         const uint32_t room = call->arrival.output_tokens;
@@ -798,9 +810,9 @@ void inbox_attach(struct inbox *inbox, struct http_server *server) {
 void inbox_end(struct inbox *inbox, void (*refuse)(void *state, struct call *call), void *state) {
     pthread_mutex_lock(&inbox->lock);
     inbox->is_over = true;
-    for (uint32_t i = 0; i < inbox->n_places; i++) {
-        while (inbox->by_id[i] != NULL) { /* a run that failed left it */
-            struct call *call = inbox->by_id[i];
+    for (uint32_t i = 0; i < inbox->calls.n_places; i++) {
+        while (inbox->calls.by_id[i] != NULL) { /* a run that failed left it */
+            struct call *call = inbox->calls.by_id[i];
             call->state = CALL_REFUSED;
             inbox->n_left++;
             if (call->exchange != NULL) {
@@ -823,14 +835,11 @@ void inbox_end(struct inbox *inbox, void (*refuse)(void *state, struct call *cal
 struct inbox *inbox_open(const struct inbox_request *request) {
     struct inbox *inbox = mem_zeroed(1, sizeof *inbox);
     inbox->request = *request;
+    inbox->submitted_ns = inbox->last_taken.ns = inbox->taken_before.ns = -1;
     tally_init(&inbox->tally);
     pthread_mutex_init(&inbox->lock, NULL);
     system_condition_init(&inbox->wake);
-    inbox->n_places = 64;
-    while (inbox->n_places < 2 * request->capacity) {
-        inbox->n_places *= 2;
-    }
-    inbox->by_id = mem_zeroed(inbox->n_places, sizeof *inbox->by_id);
+    calls_open(&inbox->calls, request->capacity);
     return inbox;
 }
 
@@ -838,7 +847,7 @@ void inbox_close(struct inbox *inbox) {
     if (inbox != NULL) {
         pthread_mutex_destroy(&inbox->lock);
         pthread_cond_destroy(&inbox->wake);
-        free(inbox->by_id);
+        calls_close(&inbox->calls);
         free(inbox->cancelled);
         free(inbox->clients);
         free(inbox->fresh_calls);

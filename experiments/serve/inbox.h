@@ -2,7 +2,8 @@
  *
  * To the loop it is a source of arrivals, a layer around its executor, and a sink. To the thread of
  * HTTP it takes calls and cancellations, and says what became of them. Whatever both touch is under
- * its lock, which is held for moments only.
+ * its lock, which is held for moments only. Whoever holds it takes no other but the library's of
+ * HTTP; the fleet's (engine/fleet.h), where there are several replicas on devices, is taken first.
  *
  * Clocks of a simulation:
  *   real      `speed` seconds of the run pass in one of the machine; a request arrives when it is
@@ -35,9 +36,16 @@ struct inbox_request {
     int64_t drain_ns;  /* how long calls may go on once the server is to end */
     const volatile sig_atomic_t *interrupt; /* it is to end */
     struct live *live;                      /* the device's; NULL: a simulation */
-    /* Up to and with the end of text, of the tokens asked for; the loop's thread asks. */
-    uint32_t (*answer)(void *state, const struct call *call, uint64_t id);
-    void *answer_state;
+    /* A call becomes the loop's, by the id in its arrival: says of that what the client did not,
+     * which is its answer and its prefix. NULL: there is nothing to say. */
+    void (*arrive)(void *state, struct call *call);
+    /* It has not arrived yet, and is given again; and it has left without being done. */
+    void (*arrive_later)(void *state);
+    void (*leave)(void *state, const struct call *call);
+    /* Of a call with stops, on a device: by how many of its first `n` tokens one is there; 0: none
+     * is. */
+    uint32_t (*stop)(void *state, const struct call *call, uint32_t n);
+    void *state;
 };
 
 enum posted { POSTED, POST_FULL, POST_CLOSING, POST_ID_TAKEN };
@@ -79,7 +87,5 @@ void inbox_unlock(struct inbox *inbox);
 struct tally *inbox_tally(struct inbox *inbox);
 bool inbox_is_closing(struct inbox *inbox);
 uint64_t inbox_n_left(struct inbox *inbox); /* calls that were given up */
-
-void call_free(struct call *call);
 
 #endif

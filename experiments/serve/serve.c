@@ -11,6 +11,7 @@
 #include "experiments/run/recorder.h"
 #include "experiments/serve/api.h"
 #include "experiments/serve/listen.h"
+#include "experiments/serve/prefixes.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/names.h"
@@ -20,13 +21,14 @@
 
 /* How long replies may take to leave once no more is computed. */
 static const int64_t flush_ns = 5000000000;
-enum { FILES_BESIDE = 64 };
+enum { FILES_BESIDE = 64, KEPT_REQUESTS = 32768 };
 
 struct serving {
     const struct serve_request *request;
     struct composition *run;
     struct replies replies;
-    struct length *answers; /* NULL: outputs are answers */
+    struct length *answers;    /* NULL: outputs are answers */
+    struct prefixes *prefixes; /* NULL: the system caches none */
     struct inbox *inbox;
     struct api api;
     const struct http_library *http;
@@ -70,20 +72,44 @@ static int open_answers(struct serving *s, struct err *err) {
                : length_start(s->answers, s->request->run->options.seed, err);
 }
 
-static uint32_t answer_of(void *state, const struct call *call, uint64_t id) {
-    const struct serving *s = state;
+static uint32_t answer_of(const struct serving *s, const struct call *call) {
+    const uint64_t id = call->arrival.id;
+    const uint32_t most = call->arrival.output_tokens;
     const uint64_t key = replies_key(&s->replies, call, id);
-    return s->answers == NULL
-               ? 0
-               : length_answer_at(s->answers, call->arrival.output_tokens, rng_at(key, UINT32_MAX));
+    uint32_t answer = s->answers == NULL || call->ignores_end
+                          ? 0
+                          : length_answer_at(s->answers, most, rng_at(key, UINT32_MAX));
+    answer = answer > 0 && answer < call->min_tokens ? call->min_tokens : answer;
+    const uint32_t stop =
+        call->stops == NULL ? 0 : replies_stop(&s->replies, call, id, answer > 0 ? answer : most);
+    return stop > 0 ? stop : answer;
+}
+
+/* Of a simulation: the answer, and what of the prompt is cached. */
+static void on_arrive(void *state, struct call *call) {
+    const struct serving *s = state;
+    struct arrival *arrival = &call->arrival;
+    arrival->answer_tokens = answer_of(s, call);
+    if (s->prefixes == NULL) {
+        return;
+    }
+    uint32_t n = arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens;
+    int32_t *answer = mem_unwritten(n, sizeof *answer);
+    n = replies_ids(&s->replies, call, arrival->id, n, answer) ? n : 0;
+    prefixes_arrive(s->prefixes, call->prompt, answer, n, arrival);
+    free(answer);
+}
+
+static void on_arrive_later(void *state) {
+    prefixes_take_back(((const struct serving *)state)->prefixes);
+}
+
+static void on_leave(void *state, const struct call *call) {
+    prefixes_forget(((const struct serving *)state)->prefixes, call->arrival.leaves);
 }
 
 static int check_system(const struct serving *s, struct err *err) {
     const struct system *system = s->run->system;
-    if (s->run->fleet != NULL && fleet_replicas(s->run->fleet) > 1) {
-        return err_usage(err, "serve: a device serves one replica; set replicas = 1, or --backend "
-                              "sim, which has any number");
-    }
     return system->scheduler->policy.kind == POLICY_SCHEDULER && s->run->decode == NULL
                ? 0
                : err_usage(err, "serve decides itself what passes commit");
@@ -105,10 +131,19 @@ static int open_replies(struct serving *s, struct err *err) {
                : status;
 }
 
+/* Of a device, by the first `n` tokens that it decoded. */
+static uint32_t stop_of(void *state, const struct call *call, uint32_t n) {
+    const struct serving *s = state;
+    return replies_stop(&s->replies, call, call->arrival.id, n);
+}
+
 static void open_inbox(struct serving *s) {
     const struct serve_request *request = s->request;
     const uint32_t most = s->run->system->settings.max_in_system;
     struct live *live = s->run->fleet != NULL ? fleet_live(s->run->fleet, 0) : NULL;
+    if (live == NULL && s->run->system->settings.prefix_caching) {
+        s->prefixes = prefixes_open();
+    }
     const struct inbox_request wanted = {
         .http = s->http,
         .clock = live != NULL ? CLOCK_DEVICE : request->clock,
@@ -118,13 +153,17 @@ static void open_inbox(struct serving *s) {
         .drain_ns = request->drain_ns,
         .interrupt = interrupt_catch(),
         .live = live,
-        .answer = live == NULL ? answer_of : NULL,
-        .answer_state = s};
+        .arrive = live == NULL ? on_arrive : NULL,
+        .arrive_later = s->prefixes != NULL ? on_arrive_later : NULL,
+        .leave = s->prefixes != NULL ? on_leave : NULL,
+        .stop = stop_of,
+        .state = s};
     s->inbox = inbox_open(&wanted);
-    if (live != NULL) {
-        live_set_prompt(live, inbox_prompt, s->inbox);
-        live_set_show(live, inbox_show, s->inbox);
-        live_set_output(live, inbox_output, s->inbox);
+    for (uint32_t r = 0; live != NULL && r < fleet_replicas(s->run->fleet); r++) {
+        struct live *own = fleet_live(s->run->fleet, r);
+        live_set_prompt(own, inbox_prompt, s->inbox);
+        live_set_show(own, inbox_show, s->inbox);
+        live_set_output(own, inbox_output, s->inbox);
     }
 }
 
@@ -177,6 +216,7 @@ static const char *open_library(struct serving *s, const struct http_hooks *hook
 static int open_server(struct serving *s, struct err *err) {
     const struct http_hooks hooks = api_hooks(&s->api);
     char shown[LISTEN_CHARS];
+    system_run_promptly();
     int status = listen_on(s->request->listen, &s->listening, shown, err);
     if (status != 0) {
         return status;
@@ -211,6 +251,9 @@ static int open_all(struct serving *s, struct err *err) {
     status = status != 0 ? status : open_replies(s, err);
     if (status != 0) {
         return status;
+    }
+    if (request->db == NULL) {
+        summary_limit(&s->run->summary, KEPT_REQUESTS); /* a replay counts all that is recorded */
     }
     open_inbox(s);
     state_facts(s);
@@ -261,6 +304,8 @@ static void close_all(struct serving *s) {
     store_close(s->store);
     inbox_close(s->inbox);
     replies_close(&s->replies);
+    prefixes_close(s->prefixes);
+    api_close(&s->api);
     length_close(s->answers);
     free(s->key);
 }

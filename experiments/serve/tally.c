@@ -24,6 +24,10 @@ void tally_init(struct tally *tally) {
                             .written_s = {.bounds = added_bounds}};
 }
 
+void tally_added(struct tally_spread *spread) {
+    *spread = (struct tally_spread){.bounds = added_bounds};
+}
+
 void tally_add(struct tally_spread *spread, double value) {
     size_t i = 0;
     while (spread->bounds[i] > 0 && value > spread->bounds[i]) {

@@ -1,4 +1,5 @@
-/* What a server counts of itself, for /metrics. All of it is under the inbox's lock. */
+/* What a server counts of itself, for /metrics. All of it is under the inbox's lock, but for
+ * what the thread of HTTP alone counts (api.h). */
 #ifndef UNMASK_EXPERIMENTS_SERVE_TALLY_H
 #define UNMASK_EXPERIMENTS_SERVE_TALLY_H
 
@@ -35,6 +36,7 @@ struct tally {
 };
 
 void tally_init(struct tally *tally);
+void tally_added(struct tally_spread *spread); /* of what the endpoint adds */
 void tally_add(struct tally_spread *spread, double value);
 
 /* In the text format of Prometheus; `model` is a label. */

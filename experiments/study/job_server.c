@@ -47,7 +47,7 @@ static int simulate(void **state, const json_t *args, json_t *row, json_t *rows,
     status = status != 0 ? status : job_settings(args, settings, &request.n_settings, err);
     status = status != 0 ? status : server_run(&server, &request, err);
     if (status == 0) {
-        const struct summary *ours = &server.run->summary, *theirs = &server.measured;
+        const struct summary *ours = &server.simulated, *theirs = &server.measured;
         const struct series *simulated[] = {&ours->ttfb_s, &ours->tpot_s, &ours->latency_s};
         const struct series *measured[] = {&theirs->ttfb_s, &theirs->tpot_s, &theirs->latency_s};
         for (size_t i = 0; i < N_TIMES; i++) {
@@ -64,7 +64,7 @@ static int simulate(void **state, const json_t *args, json_t *row, json_t *rows,
 
 const struct job job_server = {
     .name = "server",
-    .doc = "a measured server's requests, simulated (unmask server): distributions and numbers",
+    .doc = "a measured server's requests, simulated (unmask validate): distributions and numbers",
     .required = (const char *const[]){"file", "system", "gpu", NULL},
     .optional = (const char *const[]){"model", NULL},
     .takes_settings = true,

@@ -5,12 +5,13 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analysis/caution.h"
 #include "experiments/cli/table.h"
-#include "sim/base/input/csv.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/system.h"
 #include "sim/serve/record.h"
 
 /* How many requests are between their first and last tokens at once, at most: what a measured
@@ -80,7 +81,14 @@ static void overlap_fini(struct overlap *overlap) {
 void server_fini(struct server *server) {
     compose_close(server->run);
     summary_fini(&server->measured);
-    *server = (struct server){0};
+    summary_fini(&server->simulated);
+    summary_fini(&server->client);
+    timings_fini(&server->source);
+    timings_fini(&server->client_source);
+    if (server->arrivals >= 0) {
+        close(server->arrivals);
+    }
+    *server = (struct server){.arrivals = -1};
 }
 
 /* A limit that the server cannot have had, or one that it had and the run has not. */
@@ -136,32 +144,85 @@ static double quantity_of(const struct summary *summary, size_t index,
     return index == MAKESPAN ? summary->makespan_s : summary->throughput_tok_s;
 }
 
+/* A client that does not say when it asked knows no makespan. */
+static double client_quantity(const struct server *server, size_t index,
+                              struct server_quantity *out) {
+    const double value = quantity_of(&server->client, index, out);
+    const bool spans = index >= SERVER_QUANTITIES - 2;
+    return server->client_source.n == 0 || (spans && server->client_source.lacks_arrivals)
+               ? (double)NAN
+               : value;
+}
+
 static int compare(struct server *server, struct err *err) {
-    const struct summary *summary = &server->run->summary;
+    const struct summary *summary = &server->simulated;
     if (summary->completed != server->measured.completed) {
         return err_world(err,
                          "%s completed %llu of the %llu requests of %s, %llu rejected: nothing to "
                          "compare",
                          server->run->facts.system, (unsigned long long)summary->completed,
                          (unsigned long long)server->measured.completed, server->name,
-                         (unsigned long long)summary->rejected);
+                         (unsigned long long)server->run->summary.rejected);
     }
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         struct server_quantity *quantity = &server->quantities[i];
+        quantity->client = client_quantity(server, i, quantity);
         quantity->measured = quantity_of(&server->measured, i, quantity);
         quantity->simulated = quantity_of(summary, i, quantity);
     }
     return 0;
 }
 
+/* ---- the same requests on both sides ---- */
+
+static const struct request_record *record_of(const struct timings *measured, uint64_t id) {
+    for (size_t i = id < measured->n ? (size_t)id : 0; i < measured->n; i++) {
+        if (measured->records[i].id == id) {
+            return &measured->records[i];
+        }
+    }
+    for (size_t i = 0; i < measured->n && i < id; i++) {
+        if (measured->records[i].id == id) {
+            return &measured->records[i];
+        }
+    }
+    return NULL;
+}
+
+/* Of the simulated requests those that the server had done. Where what was measured counts one
+ * token at the first event, so do they. */
+static int take_simulated(void *state, const struct request_record *record, struct err *err) {
+    struct server *server = state;
+    const struct request_record *measured = record_of(&server->source, record->id);
+    const struct sink sink = summary_sink(&server->simulated);
+    if (measured == NULL || measured->state != REQUEST_DONE) {
+        return 0;
+    }
+    struct request_record counted = *record;
+    if (server->source.kind != TIMINGS_DATABASE || server->client_source.n > 0) {
+        counted.first_block_tokens = 1;
+    }
+    return sink.request(sink.state, &counted, err);
+}
+
 int server_run(struct server *server, const struct run_request *request, struct err *err) {
     struct run_request replay = *request;
     struct overlap overlap = {0};
-    const struct sink sink = overlap_sink(&overlap);
-    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
+    const struct sink sinks[] = {overlap_sink(&overlap),
+                                 {.state = server, .request = take_simulated}};
+    const struct run_watch watch = {.sinks = sinks, .n_sinks = 2};
+    if (server->source.lacks_arrivals) {
+        return err_usage(err,
+                         "%s does not say when its requests were sent: give the server's own "
+                         "record besides, --measured DATABASE --client FILE",
+                         server->name);
+    }
     replay.workload = server->path;
+    replay.takes_record = true;
+    summary_init(&server->simulated, NULL);
     int status = compose_open(&replay, &server->run, err);
     status = status == 0 ? compose_run(server->run, &watch, err) : status;
+    summary_finish(&server->simulated);
     server->simulated_at_once = overlap_peak(&overlap);
     overlap_fini(&overlap);
     if (status != 0) {
@@ -190,23 +251,43 @@ size_t server_within(const struct server *server) {
 
 /* ---- printing ---- */
 
+static void print_left_out(const struct server *server, FILE *out) {
+    const size_t n_left = server->source.n + server->source.n_failed - server->measured.completed;
+    if (n_left > 0) {
+        fprintf(out, "%zu more were not answered whole, and are not compared\n", n_left);
+    }
+    if (server->client_source.n > 0) {
+        fprintf(out, "client: %zu requests that it saw answered, %zu that it did not\n",
+                server->client_source.n, server->client_source.n_failed);
+    }
+}
+
 void server_print(const struct server *server, FILE *out) {
     const struct composition *run = server->run;
     const struct run_facts *facts = &run->facts;
     char pool[32], peak[32];
     struct table *table = table_open("quantity|unit|measured");
+    const bool has_client = server->client_source.n > 0;
+    if (has_client) {
+        table_column(table, "client");
+    }
     table_column(table, facts->system);
     table_column(table, "error");
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         const struct server_quantity *quantity = &server->quantities[i];
-        table_add(table, "s s %.5g %.5g", quantity->name, quantity->unit, quantity->measured,
-                  quantity->simulated);
+        table_add(table, "s s %.5g", quantity->name, quantity->unit, quantity->measured);
+        if (has_client) {
+            table_number(table, quantity->client, "%.5g");
+        }
+        table_number(table, quantity->simulated, "%.5g");
         table_number(table, 100 * server_error(quantity),
                      is_within(quantity) ? "%+.1f %% " : "%+.1f %%*");
     }
-    fprintf(out, "%llu requests of %s, %llu output tokens; *: beyond the aim\n\n",
+    fprintf(out, "%llu requests of %s, %llu output tokens; *: beyond the aim\n",
             (unsigned long long)server->measured.completed, server->name,
             (unsigned long long)server->measured.tokens_committed);
+    print_left_out(server, out);
+    fprintf(out, "\n");
     table_print(table, out);
     table_close(table);
     fprintf(out,
@@ -235,10 +316,15 @@ static json_t *run_json(const struct server *server) {
     json_t *numbers = json_object(), *constants = json_object();
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         const struct server_quantity *quantity = &server->quantities[i];
-        json_object_set_new(numbers, quantity->name,
-                            json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured,
-                                      "simulated", quantity->simulated, "error",
-                                      server_error(quantity), "within", (int)is_within(quantity)));
+        json_t *number = json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured,
+                                   "simulated", quantity->simulated, "error",
+                                   server_error(quantity), "within", (int)is_within(quantity));
+        if (server->client_source.n > 0) {
+            json_object_set_new(number, "client",
+                                isnan(quantity->client) ? json_null()
+                                                        : json_real(quantity->client));
+        }
+        json_object_set_new(numbers, quantity->name, number);
     }
     for (uint32_t i = 0; i < run->system->n_calibrated; i++) {
         const struct calibrated *constant = &run->system->calibrated[i];
@@ -261,104 +347,70 @@ json_t *server_json(const struct server *server) {
                      (json_int_t)SERVER_QUANTITIES, "runs", run_json(server));
 }
 
-/* Reading what was measured of a server's requests. */
+/* ---- reading what was measured ---- */
 
-enum column {
-    COLUMN_ARRIVAL,
-    COLUMN_INPUT,
-    COLUMN_OUTPUT,
-    COLUMN_FIRST,
-    COLUMN_LAST,
-    COLUMN_START
-};
-
-static const char *const column_names[] = {
-    "arrival_us",
-    "input_tokens",
-    "output_tokens",
-    "first_token_us",
-    "last_token_us",
-    "scheduled_us",
-    /* the only one that may be missing */ NULL,
-};
-
-/* A time that is not before `earliest_ns`. */
-static int read_time(const struct csv *table, enum column column, int64_t earliest_ns,
-                     const char *expected, int64_t *out, struct err *err) {
-    const char *text = csv_field(table, (int)column);
-    bool is_time = field_time_ns(text, strlen(text), 1000, out);
-    return is_time && *out >= earliest_ns ? 0 : csv_bad(table, (int)column, expected, err);
-}
-
-static int read_count(const struct csv *table, enum column column, uint32_t *out, struct err *err) {
-    const char *text = csv_field(table, (int)column);
-    return field_u32(text, strlen(text), out) && *out > 0
-               ? 0
-               : csv_bad(table, (int)column, "a whole number from 1 to 2^32 - 1", err);
-}
-
-static int read_row(struct csv *table, struct request_record *out, struct err *err) {
-    *out = (struct request_record){.state = REQUEST_DONE, .first_block_tokens = 1};
-    if (csv_row(table, err) != 0) {
-        return (int)err->kind;
-    }
-    int status =
-        read_time(table, COLUMN_ARRIVAL, 0, "a time in microseconds", &out->arrival_ns, err);
-    if (status == 0) {
-        status = read_count(table, COLUMN_INPUT, &out->prompt_tokens, err);
+static int summarize(const struct timings *source, struct summary *out, struct overlap *overlap,
+                     struct err *err) {
+    const struct sink sink = summary_sink(out), beside = overlap_sink(overlap);
+    int status = 0;
+    summary_init(out, NULL);
+    for (size_t i = 0; status == 0 && i < source->n; i++) {
+        const struct request_record *record = &source->records[i];
+        if (record->state == REQUEST_DONE) {
+            status = sink.request(sink.state, record, err);
+            status = status == 0 ? beside.request(beside.state, record, err) : status;
+        }
     }
     if (status == 0) {
-        status = read_count(table, COLUMN_OUTPUT, &out->output_tokens, err);
-        out->answer_tokens = out->committed_tokens = out->output_tokens;
-    }
-    if (status == 0) {
-        status =
-            read_time(table, COLUMN_FIRST, out->arrival_ns,
-                      "a time in microseconds, not before the arrival", &out->first_block_ns, err);
-    }
-    if (status == 0) {
-        status = read_time(table, COLUMN_LAST, out->first_block_ns,
-                           "a time in microseconds, not before the first token's",
-                           &out->finished_ns, err);
-    }
-    out->admitted_ns = out->arrival_ns;
-    if (status == 0 && table->position[COLUMN_START] >= 0) {
-        status =
-            read_time(table, COLUMN_START, out->arrival_ns,
-                      "a time in microseconds, not before the arrival", &out->admitted_ns, err);
+        summary_finish(out);
     }
     return status;
 }
 
-static int read_rows(struct csv *table, struct summary *out, struct overlap *overlap,
-                     struct err *err) {
-    struct sink sink = summary_sink(out), beside = overlap_sink(overlap);
-    bool more;
-    int status = csv_first(table, column_names, 1 << COLUMN_START, false, err);
-    while (status == 0 && (status = csv_line(table, &more, err)) == 0 && more) {
-        struct request_record record;
-        status = read_row(table, &record, err);
-        status = status != 0 ? status : sink.request(sink.state, &record, err);
-        status = status != 0 ? status : beside.request(beside.state, &record, err);
+/* A client's file is no workload, a CSV and a database are. */
+static int keep_arrivals(struct server *server, const char *path, struct err *err) {
+    if (server->source.kind != TIMINGS_CLIENT) {
+        snprintf(server->path, sizeof server->path, "%s", path);
+        return 0;
     }
-    return status == 0 && out->completed == 0
-               ? err_world(err, "%s holds no requests", table->line.path)
-               : status;
+    server->arrivals = system_memory_file();
+    if (server->arrivals < 0) {
+        return err_world(err, "the system has no file for the arrivals of %s", path);
+    }
+    snprintf(server->path, sizeof server->path, "/dev/fd/%d", server->arrivals);
+    return timings_write(&server->source, server->arrivals, err);
 }
 
 int server_read(const char *path, const char *name, struct server *server, struct err *err) {
-    *server = (struct server){.name = name};
-    snprintf(server->path, sizeof server->path, "%s", path);
-    summary_init(&server->measured, NULL);
-    struct csv table;
     struct overlap overlap = {0};
-    int status = csv_open(&table, path, "server", err);
-    status = status == 0 ? read_rows(&table, &server->measured, &overlap, err) : status;
+    *server = (struct server){.name = name, .arrivals = -1};
+    int status = timings_read(path, &server->source, err);
+    status = status == 0 ? summarize(&server->source, &server->measured, &overlap, err) : status;
     server->measured_at_once = overlap_peak(&overlap);
     overlap_fini(&overlap);
-    csv_close(&table);
-    if (status == 0) {
-        summary_finish(&server->measured);
+    return status == 0 ? keep_arrivals(server, path, err) : status;
+}
+
+/* As a client does, the record counts one token at the first block, too. */
+static int count_as_client(struct server *server, struct err *err) {
+    struct overlap overlap = {0};
+    for (size_t i = 0; i < server->source.n; i++) {
+        server->source.records[i].first_block_tokens = 1;
     }
+    summary_fini(&server->measured);
+    int status = summarize(&server->source, &server->measured, &overlap, err);
+    overlap_fini(&overlap);
     return status;
+}
+
+int server_read_client(const char *path, struct server *server, struct err *err) {
+    struct overlap overlap = {0};
+    int status = timings_read(path, &server->client_source, err);
+    if (status == 0 && server->client_source.kind != TIMINGS_CLIENT) {
+        status = err_usage(err, "--client: %s is no result of a client", path);
+    }
+    status =
+        status == 0 ? summarize(&server->client_source, &server->client, &overlap, err) : status;
+    overlap_fini(&overlap);
+    return status == 0 ? count_as_client(server, err) : status;
 }

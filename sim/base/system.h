@@ -61,6 +61,12 @@ int64_t system_slept_ns(void);
 /* Cores that may run the program, at least one. */
 unsigned system_cores(void);
 
+/* The calling thread, and those that it starts from now on, run soon after they have something to
+ * do: Linux lets sleeps end 50 us late unless it is told not to, and lets others finish a slice of
+ * some milliseconds unless ours are shorter (6.12 and later). Neither gives a thread a larger
+ * share. */
+void system_run_promptly(void);
+
 /* Sleeps, by the clock that never goes back; a signal may end it early. */
 void system_nap(int64_t ns);
 

@@ -60,7 +60,7 @@ TEST(an_endless_file_is_refused_at_once) {
         {"sweep", DEVICE},
         {"figure", DEVICE},
         {"plan", "--instance", DEVICE},
-        {"server", "compare", DEVICE},
+        {"validate", "--measured", DEVICE},
         {"replay", "--run", "1", "--db", DEVICE},
         {"profile", "accuracy", "--gpu", "h200", "--steps", DEVICE},
         {"generate", "--backend", "cpu", "--model", "llada-tiny", "--ids-file=" DEVICE},

@@ -78,7 +78,7 @@ TEST(the_log_of_a_server_s_start_gives_its_arguments) {
     logged = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--log", log, "--max-num-seqs", "64");
     ck_assert(warns_of_limits(logged));
     json_decref(logged);
-    REFUSES(1, "found no max_num_seqs, max_num_batched_tokens", "server", "--measured", PRO_6000,
+    REFUSES(1, "found no max_num_seqs, max_num_batched_tokens", "validate", "--measured", PRO_6000,
             "--log", scratch_write("empty.log", "INFO my_max_num_seqs=3 max_num_seqs is large\n"));
 }
 
@@ -187,6 +187,95 @@ TEST(a_bad_measurement_is_one_sentence_with_its_place) {
               "arrival");
 }
 
+/* Two requests, one second apart, of which the second has one token; and one that failed. */
+static void tells_the_same(const char *name, const char *text) {
+    const char *path = scratch_write(name, text);
+    struct server server;
+    struct err err = {0};
+    ck_assert_msg(server_read(path, path, &server, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(server.source.kind, TIMINGS_CLIENT);
+    ck_assert_uint_eq(server.source.n, 2);
+    ck_assert_uint_eq(server.source.n_failed, 1);
+    ck_assert_uint_eq(server.measured.prompt_tokens, 15);
+    ck_assert_double_eq_tol(server.measured.ttfb.mean, 0.35, 1e-6);
+    ck_assert_double_eq_tol(server.measured.latency.mean, 0.75, 1e-6);
+    ck_assert_double_eq_tol(server.measured.tpot.mean, 0.2, 1e-6);
+    ck_assert_double_eq_tol(server.measured.makespan_s, 1.5, 1e-6);
+    struct run_request request = {.system = "sdar", .gpu = "h100"};
+    ck_assert_msg(server_run(&server, &request, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(server.simulated.completed, 2);
+    server_fini(&server);
+}
+
+#define VLLM                                                                                       \
+    "{\"ttfts\": [0.2, 0.5, 0], \"itls\": [[0.2, 0.3, 0.3], [], []], \"errors\": [\"\", \"\", "    \
+    "\"refused\"], \"input_lens\": [10, 5, 3], \"output_lens\": [5, 1, 0]"
+
+TEST(clients_results_are_read) {
+    tells_the_same("vllm.json", VLLM ", \"start_times\": [7.5, 8.5, 8.6]}");
+    /* SGLang's file grows by a line a run. */
+    tells_the_same("sglang.jsonl", "{\"ttfts\": [1], \"itls\": [[]], \"input_lens\": [1], "
+                                   "\"output_lens\": [1], \"start_times\": [1]}\n" VLLM
+                                   ", \"start_times\": [7.5, 8.5, 8.6]}\n");
+    tells_the_same("profile_export.jsonl",
+                   "{\"metadata\": {\"request_start_ns\": 2000000000, \"benchmark_phase\": "
+                   "\"profiling\"}, \"metrics\": {\"time_to_first_token\": {\"value\": 500, "
+                   "\"unit\": \"ms\"}, \"request_latency\": {\"value\": 0.5, \"unit\": \"sec\"}, "
+                   "\"usage_prompt_tokens\": {\"value\": 5}, \"usage_completion_tokens\": "
+                   "{\"value\": 1}}, \"error\": null}\n"
+                   "{\"metadata\": {\"benchmark_phase\": \"warmup\"}, \"metrics\": {}}\n"
+                   "{\"metadata\": {\"request_start_ns\": 1000000000}, \"metrics\": "
+                   "{\"time_to_first_token\": {\"value\": 200, \"unit\": \"ms\"}, "
+                   "\"request_latency\": {\"value\": 1000000000, \"unit\": \"ns\"}, "
+                   "\"input_sequence_length\": {\"value\": 10, \"unit\": \"tokens\"}, "
+                   "\"output_sequence_length\": {\"value\": 5, \"unit\": \"tokens\"}}}\n"
+                   "{\"metadata\": {\"was_cancelled\": true}, \"metrics\": {}}\n");
+    tells_the_same("guidellm.json",
+                   "{\"benchmarks\": [{}, {\"requests\": {\"errored\": [{}], \"incomplete\": [], "
+                   "\"successful\": [{\"info\": {\"timings\": {\"request_start\": 100.5, "
+                   "\"first_token_iteration\": 100.7, \"last_token_iteration\": 101.5}}, "
+                   "\"prompt_tokens\": 10, \"output_tokens\": 5}, {\"start_time\": 101.5, "
+                   "\"first_token_time\": 102, \"last_token_time\": 102, \"input_metrics\": "
+                   "{\"text_tokens\": 5}, \"output_metrics\": {\"text_tokens\": 1}}]}}]}");
+}
+
+TEST(a_client_that_does_not_say_when_it_asked_stands_beside_a_record_alone) {
+    const char *path = scratch_write("vllm.json", VLLM "}");
+    struct server server;
+    struct err err = {0};
+    struct run_request request = {.system = "sdar", .gpu = "h100"};
+    ck_assert_int_eq(server_read(path, path, &server, &err), 0);
+    ck_assert(server.source.lacks_arrivals);
+    ck_assert_int_eq(server_run(&server, &request, &err), ERR_USAGE);
+    server_fini(&server);
+    const char *rows = scratch_write("server.csv", HEAD "0,10,5,200000,1000000\n"
+                                                        "1000000,5,1,1500000,1500000\n");
+    err = (struct err){0};
+    ck_assert_int_eq(server_read(rows, rows, &server, &err), 0);
+    ck_assert_int_eq(server_read_client(path, &server, &err), 0);
+    ck_assert_msg(server_run(&server, &request, &err) == 0, "%s", err.text);
+    ck_assert_double_eq_tol(server.quantities[0].client, 0.35, 1e-6);
+    ck_assert_double_eq_tol(server.quantities[0].measured, 0.35, 1e-6);
+    ck_assert(isnan(server.quantities[SERVER_QUANTITIES - 1].client));
+    server_fini(&server);
+}
+
+TEST(a_bad_result_of_a_client_is_one_sentence) {
+    complains("{\"x\": 1}", "its JSON is no list of requests of GuideLLM");
+    complains("{\"benchmarks\": []}", "holds no requests that were answered");
+    complains("{\"benchmarks\": [}", "byte ");
+    complains("{\"ttfts\": [1], \"itls\": [[1]], \"input_lens\": [0], \"output_lens\": [1]}",
+              "request 0 has no numbers of prompt and output tokens");
+    complains("{\"ttfts\": [-1], \"itls\": [[1]], \"input_lens\": [1], \"output_lens\": [1]}",
+              "request 0 has no times");
+    complains("{\"ttfts\": [1, 1], \"itls\": [[1], []], \"input_lens\": [1, 1], \"output_lens\": "
+              "[2, 1], \"start_times\": [1]}",
+              "request 1 has no start, which others have");
+    complains("{\"ttfts\": [1, 1], \"itls\": [[1], []], \"input_lens\": [1, 1], \"output_lens\": "
+              "[2, 1], \"start_times\": [1, 1e12]}",
+              "years apart");
+}
+
 TEST(both_sides_count_alike) {
     const char *path = scratch_write("server.csv", "last_token_us,first_token_us,output_tokens,"
                                                    "arrival_us,input_tokens,whatever\r\n"
@@ -208,23 +297,30 @@ TEST(both_sides_count_alike) {
 TEST(the_command_compares_and_says_why_it_cannot) {
     const char *path =
         scratch_write("server.csv", HEAD "0,100,4,30000,90000\n20000,50,3,60000,90000\n");
-    char *text = PRINTS("server", "--measured", path, "--gpu", "rtx4090");
+    char *text = PRINTS("validate", "--measured", path, "--gpu", "rtx4090");
     ck_assert_ptr_nonnull(strstr(text, "2 requests of "));
     ck_assert_ptr_nonnull(
         strstr(text, "vllm-ar: vllm-ar, llama-3.1-8b on rtx4090, prices imported"));
     free(text);
-    text = PRINTS("server", "--measured", path, "--gpu", "rtx4090", "--json");
+    text = PRINTS("validate", "--measured", path, "--gpu", "rtx4090", "--json");
     json_error_t error;
     json_t *object = json_loads(text, 0, &error);
     ck_assert_ptr_nonnull(object);
     ck_assert_int_eq(json_integer_value(json_object_get(object, "requests")), 2);
     json_decref(object);
     free(text);
-    REFUSES(2, "server needs --measured FILE", "server");
-    REFUSES(1, "cannot open nowhere.csv: No such file or directory", "server", "--measured",
+    REFUSES(2, "validate needs --measured FILE", "validate");
+    struct output former = CLI("server", "--measured", path, "--gpu", "rtx4090", "--json");
+    ck_assert_int_eq(former.status, 0);
+    ck_assert_ptr_nonnull(strstr(former.err, "validate"));
+    object = json_loads(former.out, 0, &error);
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "requests")), 2);
+    json_decref(object);
+    output_free(&former);
+    REFUSES(1, "cannot open nowhere.csv: No such file or directory", "validate", "--measured",
             "nowhere.csv");
     struct output output =
-        CLI("server", "--measured", path, "--gpu", "rtx4090", "--set", "context_tokens=60");
+        CLI("validate", "--measured", path, "--gpu", "rtx4090", "--set", "context_tokens=60");
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "1 rejected: nothing to compare"));
     output_free(&output);

@@ -145,17 +145,17 @@ TEST(a_log_is_applied_and_told_or_refused) {
     log = scratch_write("fp8.log", V1_HEAD "{'quantization': 'fp8', 'max_num_seqs': 128, "
                                            "'kv_cache_dtype': 'fp8_e5m2'}\n"
                                            "GPU KV cache size: 620,944 tokens\n");
-    REFUSES(2, "quantization = fp8 and kv_cache_dtype = fp8_e5m2, which is not simulated", "server",
-            "--measured", PRO_6000, "--gpu", "rtx-pro-6000", "--log", log);
+    REFUSES(2, "quantization = fp8 and kv_cache_dtype = fp8_e5m2, which is not simulated",
+            "validate", "--measured", PRO_6000, "--gpu", "rtx-pro-6000", "--log", log);
     REFUSES(1,
             "a pool of 38808 pages does not fit: memory leaves 35523; the server ran with "
             "quantization = fp8 and kv_cache_dtype = fp8_e5m2",
-            "server", "--measured", PRO_6000, "--gpu", "rtx-pro-6000", "--log", log, "--anyway");
+            "validate", "--measured", PRO_6000, "--gpu", "rtx-pro-6000", "--log", log, "--anyway");
     object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--log", log, "--anyway", "--num-gpu-blocks",
                    "20000");
     ck_assert(warns_of_limits(object)); /* setting-assumed: of what differs */
     json_decref(object);
-    REFUSES(2, "--anyway does nothing here: it is read where --log", "server", "--measured",
+    REFUSES(2, "--anyway does nothing here: it is read where --log", "validate", "--measured",
             PRO_6000, "--anyway");
 }
 

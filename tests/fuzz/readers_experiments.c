@@ -2,6 +2,7 @@
  * files of outputs. */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "analysis/paper/paper.h"
 #include "experiments/cli/interrupt.h"
@@ -148,7 +149,12 @@ static void ask(const struct ask_facts *facts, bool is_chat, const uint8_t *data
         reader_see_int((int64_t)asked.prompt.n);
         reader_see_int(asked.output_tokens);
         reader_see_int(asked.streams + 2 * asked.wants_usage + 4 * asked.has_seed);
+        for (const char *stop = asked.stops; stop != NULL && *stop != '\0';
+             stop += strlen(stop) + 1) {
+            reader_see_text(stop);
+        }
         free(asked.prompt.ids);
+        free(asked.stops);
         return;
     }
     size_t n;

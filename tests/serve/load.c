@@ -1,7 +1,8 @@
-/* load PORT MODEL RATE SECONDS STREAMS TOKENS: a client that asks a server on this machine for
- * streams at that rate, in Poisson arrivals, with up to STREAMS of them at once over connections
- * that stay open, and prints what it saw as JSON: requests, events, errors, and the percentiles of
- * the time to the first event and to the end. One thread, one epoll. */
+/* load PORT MODEL RATE SECONDS STREAMS TOKENS [REQUESTS]: a client that asks a server on this
+ * machine for streams at that rate, in Poisson arrivals, with up to STREAMS of them at once over
+ * connections that stay open, and prints what it saw as JSON: requests, events, errors, and the
+ * percentiles of the time to the first event and to the end. With REQUESTS it ends after them. One
+ * thread, one epoll. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -130,12 +131,13 @@ static double percentile(double *values, uint64_t n, double share) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 7) {
-        fprintf(stderr, "usage: load PORT MODEL RATE SECONDS STREAMS TOKENS\n");
+    if (argc != 7 && argc != 8) {
+        fprintf(stderr, "usage: load PORT MODEL RATE SECONDS STREAMS TOKENS [REQUESTS]\n");
         return 2;
     }
     const uint16_t port = (uint16_t)atoi(argv[1]);
-    const double rate = atof(argv[3]), seconds = atof(argv[4]);
+    const uint64_t most = argc == 8 ? strtoull(argv[7], NULL, 10) : UINT64_MAX;
+    const double rate = atof(argv[3]), seconds = argc == 8 ? 1e6 : atof(argv[4]);
     const uint32_t n_streams = (uint32_t)atoi(argv[5]);
     char body[256];
     if (n_streams < 1 || n_streams > MOST_STREAMS || !(rate > 0)) {
@@ -151,7 +153,7 @@ int main(int argc, char **argv) {
                                     "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
                                     "application/json\r\nContent-Length: %d\r\n\r\n%s",
                                     length, body);
-    room = (uint64_t)(rate * seconds * 2) + 1000;
+    room = argc == 8 ? most : (uint64_t)(rate * seconds * 2) + 1000;
     firsts = calloc(room, sizeof *firsts);
     wholes = calloc(room, sizeof *wholes);
     const int epoll = epoll_create1(0);
@@ -162,10 +164,10 @@ int main(int argc, char **argv) {
     const int64_t begin_ns = monotonic_ns(), end_ns = begin_ns + (int64_t)(seconds * 1e9);
     int64_t next_ns = begin_ns;
     uint32_t free_at = 0;
-    while (monotonic_ns() < end_ns || n_done + n_errors < n_asked) {
+    while ((monotonic_ns() < end_ns && n_asked < most) || n_done + n_errors < n_asked) {
         struct epoll_event events[256];
         int64_t now_ns = monotonic_ns();
-        while (next_ns <= now_ns && next_ns < end_ns) {
+        while (next_ns <= now_ns && next_ns < end_ns && n_asked < most) {
             uint32_t tried = 0;
             while (tried < n_streams && (streams[free_at].is_busy || streams[free_at].file < 0)) {
                 free_at = (free_at + 1) % n_streams;
@@ -179,9 +181,9 @@ int main(int argc, char **argv) {
             next_ns += (int64_t)(-log(1 - drand48()) / rate * 1e9);
         }
         int64_t left_ns = (next_ns < end_ns ? next_ns : now_ns + 10000000) - monotonic_ns();
-        left_ns = left_ns < 0 ? 0 : left_ns;
-        const struct timespec most = {left_ns / 1000000000, left_ns % 1000000000};
-        const int n = epoll_pwait2(epoll, events, 256, &most, NULL);
+        left_ns = n_asked == most ? 10000000 : left_ns < 0 ? 0 : left_ns;
+        const struct timespec nap = {left_ns / 1000000000, left_ns % 1000000000};
+        const int n = epoll_pwait2(epoll, events, 256, &nap, NULL);
         for (int i = 0; i < n; i++) {
             take(&streams[events[i].data.u64]);
         }

@@ -32,9 +32,9 @@ def test(function):
     return function
 
 
-def fails(*words):
+def fails(*words, **env):
     """The sentence of a command that ends with an error."""
-    done = subprocess.run([PROGRAM, "serve", *words], capture_output=True, text=True, timeout=20 * SLOW)
+    done = subprocess.run([PROGRAM, "serve", *words], capture_output=True, text=True, timeout=20 * SLOW, env={**os.environ, **env})
     assert done.returncode in (1, 2), (words, done)
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
@@ -194,15 +194,99 @@ def chats_are_counted_and_answered_by_the_tokenizer():
 
 
 @test
+def a_stop_ends_the_reply_where_it_is_whole_and_frees_the_rest():
+    with Server("--speed", "max", "--system", "sdar") as s:
+        ask = {"prompt": [1, 2], "max_tokens": 400, "seed": 5}
+        whole = s.post(**ask)["choices"][0]["text"]
+        words = whole.split(" ")[1:]
+        # A word, the end of one word and the beginning of the next, and several of which the first counts.
+        for stop in (" " + words[40], words[60][-2:] + " " + words[61][:1], [words[90], " " + words[70] + " ", "never"]):
+            stops = [stop] if isinstance(stop, str) else stop
+            end, used = min((whole.find(one) + len(one), one) for one in stops if one in whole)
+            reply = s.post(**ask, stop=stop)
+            text = whole[:end - len(used)]
+            assert reply["choices"][0] == {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop"}
+            # Up to and with the word in which the stop is whole.
+            assert reply["usage"]["completion_tokens"] == whole[:end].count(" ")
+            assert s.post(**ask, stop=stop, include_stop_str_in_output=True)["choices"][0]["text"] == whole[:end]
+            for shows in (False, True):
+                events = s.stream(**ask, stop=stop, include_stop_str_in_output=shows, stream_options={"include_usage": True})
+                assert "".join(texts(events)) == (whole[:end] if shows else text) and events[-1]["usage"] == reply["usage"]
+                assert events[-2]["choices"][0]["finish_reason"] == "stop"
+        assert s.post(**ask, stop="never")["choices"][0]["finish_reason"] == "length"
+        steps = s.metric("unmask:request_steps_total")
+        s.post(**ask)
+        all_of_it, begin = s.metric("unmask:request_steps_total") - steps, s.metric("unmask:request_steps_total")
+        s.post(**ask, stop=" " + words[0])
+        assert s.metric("unmask:request_steps_total") - begin < all_of_it / 4
+        for bad in (5, ["a", 5], [""], ["x"] * 17, "x" * 257, {}):
+            assert s.refused(**ask, stop=bad)["param"] == "stop"
+        assert s.refused(**ask, stop="x", min_tokens=3)["param"] == "min_tokens"
+        each = s.stream(**ask, stream_options={"include_usage": True, "continuous_usage_stats": True})
+        counts = [event["usage"]["completion_tokens"] for event in each]
+        assert counts == sorted(counts) and counts[0] < counts[-1] == 400
+    with Server("--backend", "cpu", "--model", "llada-tiny", "--system", "fast-dllm", "--runtime", "unmask",
+                "--set", "early_stop=block") as s:
+        ask = {"prompt": [1, 2, 3, 4], "max_tokens": 96}
+        whole = s.post(**ask)["choices"][0]["text"]
+        stop = " " + whole.split(" ")[5]
+        text = whole[:whole.index(stop)]
+        reply = s.post(**ask, stop=stop)
+        assert reply["choices"][0]["text"] == text and reply["choices"][0]["finish_reason"] == "stop"
+        assert reply["usage"]["completion_tokens"] == text.count(" ") + 1
+        assert "".join(texts(s.stream(**ask, stop=stop))) == text
+        kept = s.metric("unmask:tokens_committed_total")
+        s.post(**ask, stop=stop)
+        assert s.metric("unmask:tokens_committed_total") - kept < 96
+        both = concurrent.futures.ThreadPoolExecutor(6)
+        for i, got in enumerate(both.map(lambda i: s.post(**ask, **({"stop": stop} if i % 2 else {})), range(6))):
+            assert got["choices"][0]["text"] == (text if i % 2 else whole)
+
+
+def every_reply_counts(s, reply, text):
+    assert s.post(prompt=text, max_tokens=1)["usage"]["prompt_tokens"] == reply["usage"]["completion_tokens"], (reply, text)
+
+
+@test
+def every_reply_is_read_again_as_many_tokens_as_its_usage_counts():
+    prompts = ["one two  three\\n\\n", "It's 12345 apples, naïve 🍎!", "  x", "the quick brown fox " * 20]
+    random_weights = ("--backend", "cpu", "--model", TOKENIZER, "--weights", "random:1")
+    for words in ((), ("--text", "echo"), ("--answers", "lognormal,mean=30,cv=1"), random_weights):
+        clock = () if "cpu" in words else ("--speed", "max")
+        with Server(*clock, "--tokenizer", TOKENIZER, *words) as s:
+            r = random.Random(1)
+            for i in range(8 if clock == () else 60):
+                ask = {"prompt": prompts[i % 4], "max_tokens": r.randint(1, 60), "ignore_eos": r.random() < 0.3}
+                reply = s.post(**ask, seed=i)
+                text = reply["choices"][0]["text"]
+                every_reply_counts(s, reply, text)
+                events = s.stream(**ask, seed=i, stream_options={"include_usage": True})
+                assert "".join(texts(events)) == text and events[-1]["usage"] == reply["usage"]
+                # The same bytes for a seed, but for the name and the time.
+                again = s.post(**ask, seed=i)
+                assert {**again, "id": 0, "created": 0} == {**reply, "id": 0, "created": 0}
+                message = s.post("/v1/chat/completions", messages=[{"role": "user", "content": ask["prompt"]}],
+                                 max_tokens=ask["max_tokens"], seed=i)
+                every_reply_counts(s, message, message["choices"][0]["message"]["content"])
+                # A stop at the end of a token: with it the text counts, too.
+                if len(text.split(" ")) > 4 and not any(c in text for c in "\\n🍎1") and "  " not in text:
+                    cut = s.post(**ask, seed=i, stop=" " + text.split(" ")[3], include_stop_str_in_output=True)
+                    if words != random_weights and "--text" not in words:
+                        every_reply_counts(s, cut, cut["choices"][0]["text"])
+    with Server("--speed", "max", "--tokenizer", TOKENIZER, "--text", "echo") as s:
+        assert s.post(prompt=prompts[1], max_tokens=60)["choices"][0]["text"].startswith(prompts[1])
+
+
+@test
 def what_cannot_be_honoured_is_refused_and_neutral_values_are_taken():
     with Server("--speed", "max", "--queue", "50") as s:
         ask = {"prompt": [1, 2], "max_tokens": 4}
-        for neutral in ({"n": 1}, {"best_of": 1}, {"logprobs": None}, {"logprobs": False}, {"stop": None}, {"stop": []},
+        for neutral in ({"n": 1}, {"best_of": 1}, {"logprobs": None}, {"logprobs": False}, {"stop": None}, {"stop": []}, {"stop": ""}, {"bad_words": []}, {"min_tokens": 2},
                         {"presence_penalty": 0.0}, {"temperature": 0}, {"top_p": 0.9}, {"top_k": -1}, {"user": "u"},
                         {"repetition_penalty": 1.0}, {"logit_bias": {}}, {"response_format": {"type": "text"}},
                         {"ignore_eos": True}, {"stream": False}, {"echo": False}, {"max_tokens": 4, "max_completion_tokens": 4}):
             s.post(**{**ask, **neutral})
-        for bad in ({"n": 2}, {"logprobs": 1}, {"logprobs": True}, {"stop": ["x"]}, {"presence_penalty": 0.1}, {"temperature": 1},
+        for bad in ({"n": 2}, {"logprobs": 1}, {"logprobs": True}, {"stop": [3]}, {"bad_words": ["x"]}, {"min_tokens": 5}, {"presence_penalty": 0.1}, {"temperature": 1},
                     {"top_p": 0}, {"top_k": -2}, {"echo": True}, {"tools": []}, {"nonsense": 1}, {"max_tokens": 0},
                     {"max_tokens": 1.5}, {"max_tokens": "4"}, {"max_tokens": 5000}, {"seed": 1.5}, {"arrival_us": 5},
                     {"request_id": 5}, {"stream": 1}, {"stream_options": {"include_usage": True}}, {"suffix": "x"},
@@ -239,8 +323,9 @@ def a_command_line_that_makes_no_sense_ends_with_a_sentence():
     with Server() as s:
         assert "another program does" in fails("--listen", f"127.0.0.1:{s.port}")
     assert "no address of this machine" in fails("--listen", "192.0.2.1:0")
+    assert "no cuda device" in fails("--backend", "cuda", "--listen", "127.0.0.1:0", CUDA_VISIBLE_DEVICES="")
     for words in (("--listen", "localhost"), ("--listen", "1.2.3.4:99999"), ("--speed", "0"), ("--speed", "fast"), ("--clients", "3"),
-                  ("--clock", "virtual", "--speed", "2"), ("--backend", "cuda"), ("--backend", "cpu", "--speed", "2"), ("--text", "x"),
+                  ("--clock", "virtual", "--speed", "2"), ("--backend", "cuda", "--speed", "2"), ("--backend", "cpu", "--speed", "2"), ("--text", "x"),
                   ("--answers", "nonsense"), ("--answers", "fixed,tokens"), ("--chat", "none"), ("--tokenizer", "/nowhere"),
                   ("--model", "nonsense"), ("--levels", "steps"), ("--connections", "0"), ("--workload", "osc")):
         fails(*words)
@@ -335,9 +420,20 @@ def slow_and_broken_clients_hold_up_no_one():
             with contextlib.suppress(ConnectionResetError):
                 while c.recv(4096):
                     pass
+        # A client that has left is let go of, whatever it sent of a request, the first or a later one.
+        for before in (b"", http_bytes(body)):
+            c = s.raw(before)
+            while before and not c.recv(4096).count(b"finish_reason"):
+                pass
+            c.sendall(b'{"model')
+            c.shutdown(socket.SHUT_WR)
+            start = time.monotonic()
+            with contextlib.suppress(ConnectionResetError):
+                assert c.recv(100) == b""
+            assert time.monotonic() - start < 0.8 * SLOW
         # One that does not read its reply holds no batch.
         lazy = s.raw(http_bytes(json.dumps({**good, "max_tokens": 4000, "stream": True}).encode()))
-        s.until(lambda: s.metric("vllm:request_success_total", finished_reason="length") == 5)
+        s.until(lambda: s.metric("vllm:request_success_total", finished_reason="length") == 6)
         lazy.close()
 
 
@@ -390,27 +486,30 @@ def the_virtual_clock_gives_the_steps_of_the_same_arrivals_from_a_file():
                 with concurrent.futures.ThreadPoolExecutor(len(rows)) as pool:
                     def go(i):
                         a, p, o = rows[i]
-                        return s.post(prompt=[1] * p, max_tokens=o, arrival_us=a, request_id=i)
+                        return s.post(prompt=[i + 1] * p, max_tokens=o, arrival_us=a, request_id=i)
                     replies = list(pool.map(go, order))
                 assert all(r["usage"]["completion_tokens"] == rows[i][2] for i, r in zip(order, replies))
             with contextlib.closing(sqlite3.connect(f"{folder}/file.db")) as a, contextlib.closing(sqlite3.connect(f"{folder}/served.db")) as b:
-                for table in ("steps", "requests", "members"):
-                    query = f"SELECT * FROM {table}"
-                    assert a.execute(query).fetchall() == b.execute(query).fetchall(), (words, table)
+                # Who was in a step is kept by number, which says when it was written, too.
+                columns = [c[1] for c in a.execute("PRAGMA table_info(steps)") if c[1] != "members"]
+                for query in ("SELECT * FROM requests", f"SELECT {', '.join('s.' + c for c in columns)}, m.batch FROM steps s"
+                              " JOIN members m ON m.run = s.run AND m.number = s.members ORDER BY s.idx"):
+                    rows_a = a.execute(query).fetchall()
+                    assert rows_a and rows_a == b.execute(query).fetchall(), (words, query)
 
 
 @test
 def the_virtual_clock_stands_until_each_client_has_said_what_it_does():
-    def run(delay):
+    def run(delay, system):
         with tempfile.TemporaryDirectory() as folder:
-            with Server("--clock", "virtual", "--clients", "3", "--db", f"{folder}/a.db", "--levels", "steps") as s:
+            with Server("--system", system, "--clock", "virtual", "--clients", "3", "--db", f"{folder}/a.db", "--levels", "steps") as s:
                 lock, ids = threading.Lock(), iter(range(1000))
 
                 def client(k):
                     c = s.connect()  # a closed loop: the next request when the one before is answered
                     for i in range(4):
                         time.sleep(delay * random.random())
-                        s.post(prompt=[1] * (10 + k), max_tokens=20 + 30 * k, request_id=k * 100 + i, arrival_us=0 if i else 1000 * k, connection=c)
+                        s.post(prompt=[1] * (20 + 9 * k + i), max_tokens=20 + 30 * k, request_id=k * 100 + i, arrival_us=0 if i else 1000 * k, connection=c)
                     c.close()
                 threads = [threading.Thread(target=client, args=(k,)) for k in range(3)]
                 for thread in threads:
@@ -419,7 +518,34 @@ def the_virtual_clock_stands_until_each_client_has_said_what_it_does():
                     thread.join()
                 assert lock and ids
             return steps(f"{folder}/a.db")
-    assert run(0) == run(0.05)
+    for system in ("dllm-serve", "vllm-ar"):  # which has prefixes to find
+        assert run(0, system) == run(0.05, system)
+
+
+@test
+def the_virtual_clock_records_who_left_and_gives_the_same_steps_once_more():
+    for words in (("--system", "sdar", "--gpu", "h100", "--set", "skip_ahead=off"), ("--system", "vllm-ar", "--replicas", "2")):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server(*words, "--clock", "virtual", "--clients", "6", "--db", f"{folder}/a.db", "--levels", "steps") as s:
+                def client(k):
+                    r = random.Random(k)
+                    for i in range(5):
+                        body = json.dumps({"model": s.model, "prompt": [1] * r.randint(5, 400), "max_tokens": r.randint(100, 600), "stream": True,
+                                           "request_id": 100 * k + i, "arrival_us": 1000 * k})
+                        c = s.raw(http_bytes(body.encode(), "Connection: close\r\n"))
+                        if r.random() < 0.4:
+                            c.recv(300)
+                        else:
+                            while c.recv(65536):
+                                pass
+                        c.close()
+                with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                    list(pool.map(client, range(6)))
+            subprocess.run([PROGRAM, "run", *words, "--workload", f"{folder}/a.db", "--db", f"{folder}/b.db", "--levels", "steps"],
+                           check=True, capture_output=True)
+            a, b = steps(f"{folder}/a.db"), steps(f"{folder}/b.db")
+            assert a == b, (words, [(x, y) for x, y in zip(a[1], b[1]) if x != y][:5], len(a[0]), len(b[0]))
+            assert any(row[4] == 15 for row in a[1]), "no client left in time"
 
 
 @test
@@ -455,6 +581,69 @@ def recorded_traffic_gives_the_same_steps_once_more():
 
 
 @test
+def a_client_measures_what_the_server_recorded():
+    with tempfile.TemporaryDirectory() as folder:
+        with Server("--system", "sdar", "--gpu", "h100", "--db", f"{folder}/a.db") as s:
+            def client(i):
+                time.sleep(i * 0.05)
+                c = s.connect()
+                start = time.time()
+                c.request("POST", "/v1/completions", json.dumps({"model": s.model, "prompt": [1] * 20, "max_tokens": 32, "stream": True}))
+                answer, times = c.getresponse(), []
+                for line in answer:
+                    if b'"text":" ' in line:
+                        times.append(time.time())
+                c.close()
+                return start, times
+            with concurrent.futures.ThreadPoolExecutor(20) as pool:
+                seen = list(pool.map(client, range(20)))
+        with open(f"{folder}/client.json", "w") as out:
+            json.dump({"start_times": [a for a, _ in seen], "ttfts": [t[0] - a for a, t in seen], "input_lens": [20] * 20,
+                       "output_lens": [32] * 20, "itls": [[y - x for x, y in zip(t, t[1:])] for _, t in seen], "errors": [""] * 20}, out)
+
+        def validate(*words):
+            done = subprocess.run([PROGRAM, "validate", "--json", *words], capture_output=True, text=True, check=True)
+            return json.loads(done.stdout)["runs"][0]["quantities"]
+        for name, row in validate("--measured", f"{folder}/a.db", "--client", f"{folder}/client.json").items():
+            assert row["measured"] == row["simulated"] and row["within"], (name, row)  # the record of a simulation
+            if name in ("TTFT p50", "latency p50"):
+                assert row["measured"] - 0.02 < row["client"] < row["measured"] + 0.03 * SLOW, (name, row)
+        own = validate("--measured", f"{folder}/client.json", "--system", "sdar", "--gpu", "h100")
+        assert abs(own["makespan"]["measured"] / own["makespan"]["simulated"] - 1) < 0.1 * SLOW, own["makespan"]
+
+
+@test
+def a_conversation_keeps_its_prefix():
+    with tempfile.TemporaryDirectory() as folder:
+        words = ("--system", "vllm-ar", "--gpu", "h100")
+        with Server(*words, "--speed", "max", "--tokenizer", TOKENIZER, "--db", f"{folder}/a.db", "--levels", "steps") as s:
+            text, cached = "one two three four five six seven eight nine ten one two three four five six seven eight nine ten", []
+            for turn in range(4):
+                reply = s.post(prompt=text, max_tokens=40, seed=turn)
+                cached.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+                before = reply["usage"]["prompt_tokens"]
+                text += reply["choices"][0]["text"]  # the next turn has all of it, and a little more
+                text += " and two"
+                if turn > 0:
+                    assert cached[-1] > 0.7 * (before - 20), (cached, before)  # whole pages of 16
+            assert cached[0] == 0 and cached == sorted(cached)
+            events = s.stream(prompt=text, max_tokens=40, stream_options={"include_usage": True})
+            assert events[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] > cached[-1]
+            assert s.post(prompt="two " + text, max_tokens=4)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+            # Ids have no text to go on from, and share what prompts share.
+            ids = [s.post(prompt=list(range(100, 100 + n)), max_tokens=4)["usage"]["prompt_tokens_details"]["cached_tokens"] for n in (50, 90, 70)]
+            assert ids[0] == 0 and ids[1] >= 32 and ids[2] >= 48, ids
+            assert s.metric("unmask:cached_tokens_total") == sum(cached) + sum(ids) + events[-1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+        subprocess.run([PROGRAM, "run", *words, "--workload", f"{folder}/a.db", "--db", f"{folder}/b.db", "--levels", "steps"],
+                       check=True, capture_output=True)
+        assert steps(f"{folder}/a.db") == steps(f"{folder}/b.db")
+        done = subprocess.run([PROGRAM, "validate", "--measured", f"{folder}/a.db", "--json"], capture_output=True, text=True)
+        assert all(row["within"] for row in json.loads(done.stdout)["runs"][0]["quantities"].values()), done
+    with Server("--system", "sdar", "--gpu", "h100", "--speed", "max") as s:  # caches none
+        assert [s.post(prompt=[5] * 60, max_tokens=4)["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)] == [0, 0]
+
+
+@test
 def answers_are_drawn_and_the_rest_is_freed():
     with Server("--speed", "max", "--system", "sdar", "--answers", "lognormal,mean=50,cv=0.5") as s:
         replies = [s.post(prompt=[1] * 9, max_tokens=400, seed=i) for i in range(20)]
@@ -486,6 +675,31 @@ def the_engine_on_the_cpu_gives_each_request_the_tokens_that_it_gets_alone():
         c.close()
         s.until(lambda: s.metric("unmask:requests_cancelled_total") == 1)
         assert s.post(prompt=[1, 2, 3, 4], max_tokens=24)["choices"] == alone["choices"]
+    # Several engines, each of which is asked by a thread of its own.
+    with Server(*model, "--replicas", "3") as s, concurrent.futures.ThreadPoolExecutor(12) as pool:
+        assert s.post(prompt=[1, 2, 3, 4], max_tokens=24)["choices"] == alone["choices"]
+        left = []
+        for i in range(6):
+            left.append(s.raw(http_bytes(json.dumps({"model": s.model, "prompt": [1] * 10, "max_tokens": 150, "stream": i % 2 > 0}).encode())))
+        s.until(lambda: s.metric("vllm:num_requests_running") > 2)
+        streams = [pool.submit(s.stream, prompt=[1, 2, 3, 4], max_tokens=24) for _ in range(9)]
+        for c in left:
+            c.close()
+        for got in streams:
+            assert "".join(texts(got.result())) == alone["choices"][0]["text"]
+        for reply in pool.map(lambda _: s.post(prompt=[1, 2, 3, 4], max_tokens=24), range(9)):
+            assert reply["choices"] == alone["choices"]
+        s.until(lambda: s.metric("vllm:num_requests_running") == 0)
+        # Some may have left before they were read.
+        over = s.metric("unmask:requests_cancelled_total") + s.metric("vllm:request_success_total", finished_reason="length")
+        assert 25 - 3 <= over <= 25, over
+        left = [s.raw(http_bytes(json.dumps({"model": s.model, "prompt": [1] * 10, "max_tokens": 150}).encode())) for _ in range(3)]
+        s.until(lambda: s.metric("vllm:num_requests_running") > 1)
+        s.process.send_signal(signal.SIGTERM)  # while they compute
+        for c in left:
+            assert b" 200 " in c.recv(4096)
+        s.out, s.said = s.process.communicate(timeout=10 * SLOW)
+        assert s.process.returncode == 0 and "0 given up" in s.said, s.said
     with Server("--backend", "cpu", "--weights", TOKENIZER) as s:
         reply = s.post(prompt="one two three", max_tokens=16)
         streamed = s.stream(prompt="one two three", max_tokens=16)

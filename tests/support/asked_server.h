@@ -1,4 +1,4 @@
-/* `unmask server`, asked by a test, and what of its answer suites look at. */
+/* `unmask validate`, asked by a test, and what of its answer suites look at. */
 #ifndef UNMASK_TESTS_SUPPORT_ASKED_SERVER_H
 #define UNMASK_TESTS_SUPPORT_ASKED_SERVER_H
 
@@ -8,7 +8,7 @@
 
 /* What the program prints of a server, given the arguments that this was started with. */
 static inline json_t *asked_for(const char *const *words) {
-    const char *all[CLI_MOST_ARGS] = {"server", "--json", "--measured"};
+    const char *all[CLI_MOST_ARGS] = {"validate", "--json", "--measured"};
     size_t n = 3;
     for (size_t i = 0; words[i] != NULL; i++) {
         all[n++] = words[i];

@@ -124,7 +124,7 @@ COMMANDS = {
     "profile add": ["profile", "add", "moe.pack", "--gpu", "./card.ini", "--replace"],
     "calibrate --describe": ["calibrate", "--describe", "--backend", "cpu", "--out", "d.ini"],
     "sensitivity": ["sensitivity", "--file", "sensitivity.ini"],
-    "server": ["server", "--measured", "server.csv", "--json"],
+    "validate": ["validate", "--measured", "server.csv", "--json"],
     "generate": ["generate", "--backend", "cpu", "--model", "llada-tiny", "--ids", "1,2,3",
                  "--output-tokens", "16"],
     "generate, texts": ["generate", "--backend", "cpu", "--weights", f"{MODELS}/llada-2m",

@@ -323,7 +323,8 @@ _G45 = (
     ("drain", "TIME", "in which requests may end once the server is asked to (default: 30s)"),
 )
 _G46 = (
-    ("measured", "FILE", "the requests and when the server answered them"),
+    ("measured", "FILE", "the requests and when the server answered them: a record of `serve --db`, a CSV, or what GuideLLM, AIPerf, vLLM or SGLang wrote"),
+    ("client", "FILE", "what a client of the same traffic wrote, as a column besides"),
     ("log", "FILE", "what vLLM or SGLang logged when it started: its arguments, as far as they are not given"),
     ("anyway", None, "print errors though the log says that weights, types or speculation differ [--log != none]"),
     ("max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's"),
@@ -372,6 +373,7 @@ OPTIONS = {
     "generate": _G0 + _G2 + _G3 + _G5 + _G43 + _G10 + _G11,
     "replay": _G44 + _G3 + _G10 + _G14 + _G11,
     "serve": _G45 + _G0 + _G1 + _G2 + _G3 + _G7 + _G8 + _G10 + _G11,
+    "validate": _G46 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "server": _G46 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "check-plugin": (),
     "fit": _G47 + _G10,

@@ -1,4 +1,4 @@
-/* unmask server: a measured server's requests, simulated and compared. */
+/* unmask validate: a measured server's requests, simulated and compared. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,11 @@
 #include "sim/base/mem.h"
 
 static const struct option own_options[] = {
-    {"measured", "FILE", "the requests and when the server answered them", false},
+    {"measured", "FILE",
+     "the requests and when the server answered them: a record of `serve --db`, a CSV, or what "
+     "GuideLLM, AIPerf, vLLM or SGLang wrote",
+     false},
+    {"client", "FILE", "what a client of the same traffic wrote, as a column besides", false},
     {"log", "FILE",
      "what vLLM or SGLang logged when it started: its arguments, as far as they are not given",
      false},
@@ -152,15 +156,30 @@ static int print(const struct options *options, const struct start_log *log,
     return 0;
 }
 
+/* What a record says was served, where no option does. */
+static void take_served(const struct options *options, const struct timings *source,
+                        struct asked *asked) {
+    struct run_request *request = &asked->request;
+    if (source->kind != TIMINGS_DATABASE) {
+        return;
+    }
+    request->system = options_has(options, "system") ? request->system : source->system;
+    request->model = options_has(options, "model") ? request->model : source->model;
+    request->gpu = options_has(options, "gpu") ? request->gpu : source->gpu;
+}
+
 static int run(const struct options *options, struct err *err) {
     const char *path = options_text(options, "measured");
     if (path == NULL) {
-        return err_usage(err, "server needs --measured FILE");
+        return err_usage(err, "validate needs --measured FILE");
     }
     struct asked asked;
     struct start_log *log = mem_zeroed(1, sizeof *log);
     struct server *server = mem_unwritten(1, sizeof *server);
     int status = server_read(path, path, server, err);
+    if (status == 0 && options_has(options, "client")) {
+        status = server_read_client(options_text(options, "client"), server, err);
+    }
     status = status != 0 ? status : asked_read(options, &asked, err);
     status = status != 0 ? status : asked_systems_file(options, &asked, err);
     if (status == 0 && options_has(options, "log")) {
@@ -169,8 +188,10 @@ static int run(const struct options *options, struct err *err) {
     }
     status = status != 0 ? status : read_engine(options, log, &asked, err);
     if (status == 0) {
+        take_served(options, &server->source, &asked);
         const char *serving = log->decodes_blocks ? "sglang" : "vllm-ar";
-        asked.request.system = options_has(options, "system") ? asked.request.system : serving;
+        const bool is_known = options_has(options, "system") || server->source.system[0] != '\0';
+        asked.request.system = is_known ? asked.request.system : serving;
         status = simulate(log, server, &asked, err);
     }
     status = status != 0 ? status : print(options, log, server, err);
@@ -180,20 +201,45 @@ static int run(const struct options *options, struct err *err) {
     return status;
 }
 
-const struct command command_server = {
-    .name = "server",
+const struct command command_validate = {
+    .name = "validate",
     .words = "",
     .doc = "simulates the requests of a measured server and compares",
     .more =
-        "FILE is a CSV with a header: arrival_us, input_tokens, output_tokens, first_token_us and\n"
-        "last_token_us in any order, all times in microseconds from one moment; prefix_tokens\n"
-        "(how much of the prompt an earlier prompt began with) and scheduled_us are optional.\n"
-        "Both sides count alike: TTFT from the arrival, TPOT without the first token. A server's\n"
+        "FILE is one of these, and says itself which:\n"
+        "  a database   what `serve --db` recorded; its system, model and GPU unless they are "
+        "given\n"
+        "  a CSV        with a header: arrival_us, input_tokens, output_tokens, first_token_us "
+        "and\n"
+        "               last_token_us in any order, all times in microseconds from one moment;\n"
+        "               prefix_tokens (how much of the prompt an earlier prompt began with) and\n"
+        "               scheduled_us are optional\n"
+        "  GuideLLM's   JSON, of which the last benchmark counts\n"
+        "  AIPerf's     profile_export.jsonl\n"
+        "  vLLM's       JSON of `vllm bench serve --save-result --save-detailed`\n"
+        "  SGLang's     JSON lines of bench_serving --output-details, of which the last counts\n"
+        "--client puts the numbers of such a client next to those of a record of the same "
+        "traffic.\n"
+        "Both sides count alike: TTFT from the arrival, TPOT without the first token, or without\n"
+        "the first block where the record of the server says how long that was. A server's\n"
         "limits decide its TTFT: give the arguments that it was started with, or its log, of\n"
         "which it prints what was taken, not taken, differs and is unknown. A warning says so\n"
-        "where the requests that it had at once contradict those assumed. Default system: "
-        "vllm-ar.\n"
+        "where the requests that it had at once contradict those assumed. Default system:\n"
+        "vllm-ar, or the record's.\n"
         "A study with a [server] draws it (experiments/study/studies/vllm).",
     .options = options_of_server,
     .run = run,
+};
+
+static int run_as_server(const struct options *options, struct err *err) {
+    fprintf(stderr, "unmask: `server` is called `validate` now\n");
+    return run(options, err);
+}
+
+const struct command command_server = {
+    .name = "server",
+    .words = "",
+    .doc = "the former name of validate",
+    .options = options_of_server,
+    .run = run_as_server,
 };
