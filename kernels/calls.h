@@ -29,6 +29,27 @@ static inline bool is_head_size(int64_t size) {
 #undef HEAD
 }
 
+/* Of a product whose weights, or inputs as well, are in fp8 (kernels/fp8.h); zeros: neither is. w
+ * is [N, K] codes; each w_rows x w_columns of them share a scale, counted from the first row of the
+ * matrix, which the call's may be some rows of. x, where it is in fp8, has rows of K codes and
+ * their scales, one for each w_columns of them, and its strides count bytes. Values are those of
+ * codes times scales. The GPU refuses both. */
+struct call_fp8 {
+    const float *w_scale; /* [ceil(rows / w_rows), ceil(K / w_columns)], of every expert in turn */
+    int32_t w_rows, w_columns;
+    bool x_too;
+};
+
+/* y[i] = x[i] as a row of fp8, `group` numbers to a scale. K a multiple of 4. The GPU refuses it.
+ */
+struct call_quantise {
+    const void *x; /* [T, K], rows x_stride apart */
+    void *y;       /* [T, fp8_row_bytes(K, group)] bytes, one after the other */
+    int64_t x_stride;
+    int32_t n_rows, n_channels, group;
+    enum kernel_dtype dtype;
+};
+
 /* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row
  * with NaN. C a multiple of 8. */
 struct call_embed {
@@ -71,6 +92,7 @@ struct call_linear {
     int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
     bool deterministic, by_inputs;
+    struct call_fp8 fp8; /* not by_inputs */
 };
 
 /* y = a + b; y may be either. n a multiple of 8. */
@@ -100,6 +122,7 @@ struct call_gate_up {
     int64_t x_stride, y_stride;
     int32_t n_tokens, n_channels, n_hidden;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
@@ -230,6 +253,7 @@ struct call_head {
     int32_t n_rows, n_channels, n_vocab;
     bool rounded, invariant;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* The same from logits that exist, [N, V]. Where V is no multiple of 8 the last bits of a
@@ -576,6 +600,7 @@ struct call_moe_gate_up {
     int64_t x_stride;
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* y[i] = x[i] w[e]' for place i of expert e. */
@@ -586,6 +611,7 @@ struct call_moe_down {
     void *y;              /* [T A, C], by place */
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* y[t] = add[t] + sum over a of weight[t, a] x[place[t, a]], summed in single precision in the

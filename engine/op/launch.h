@@ -22,7 +22,7 @@ static inline int64_t row_elements(const struct launch *l, int tensor) {
 static inline unsigned char *rows_at(const struct launch *l, int tensor) {
     int64_t first = l->graph->tensors[tensor].loop >= 0 ? 0 : l->instance->first_row;
     return tensor_at(l->issue, tensor) +
-           first * row_elements(l, tensor) * graph_element_bytes(l->graph);
+           first * row_elements(l, tensor) * tensor_element_bytes(l->graph, tensor);
 }
 
 static inline const void *weight(const struct launch *l, enum weight_slot slot) {
@@ -30,8 +30,23 @@ static inline const void *weight(const struct launch *l, enum weight_slot slot) 
 }
 
 static inline const void *op_weight(const struct launch *l) {
-    const unsigned char *whole = weight(l, (enum weight_slot)l->op->weight);
-    return whole + l->op->weight_rows_before * l->op->k * graph_element_bytes(l->graph);
+    const enum weight_slot slot = (enum weight_slot)l->op->weight;
+    const unsigned char *whole = weight(l, slot);
+    return whole + l->op->weight_rows_before * l->op->k *
+                       number_bytes(storage_weight(&l->graph->storage, slot));
+}
+
+/* What of a product is in fp8. */
+static inline struct call_fp8 op_fp8(const struct launch *l) {
+    const enum weight_slot slot = (enum weight_slot)l->op->weight;
+    const enum number_type type = storage_weight(&l->graph->storage, slot);
+    const float *scales = weights_scales_at(l->issue->weights, slot, l->instance->layer);
+    return scales == NULL
+               ? (struct call_fp8){.w_scale = NULL}
+               : (struct call_fp8){.w_scale = scales,
+                                   .w_rows = (int32_t)number_scale_rows(type),
+                                   .w_columns = (int32_t)number_scale_columns(type, l->op->k),
+                                   .x_too = number_is_fp8(l->graph->tensors[l->op->in[0]].type)};
 }
 
 static inline int32_t *narrow(const struct launch *l, enum packed_array array) {

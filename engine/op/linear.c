@@ -18,6 +18,7 @@ static struct call_linear call_of(const struct launch *l) {
         .deterministic = model_ranks(l->model) > 1 && l->op->weight == WEIGHT_ROUTER,
         /* Tokens' probabilities times the table of embeddings. */
         .by_inputs = l->op->weight == WEIGHT_EMBEDDING,
+        .fp8 = op_fp8(l),
     };
 }
 

@@ -19,13 +19,17 @@ struct cpu_room {
     float *inputs;  /* [CPU_PANEL_ROWS, CPU_MAX_INPUTS], a panel that is not full; a query */
     float *outputs; /* [CPU_PANEL_OUTPUTS, CPU_PANEL_ROWS] */
     double *query;  /* [CPU_MAX_INPUTS], mean queries of all heads */
+    float *weights; /* [CPU_PANEL_OUTPUTS, CPU_MAX_INPUTS], those in fp8; NULL: there are
+                        none */
 };
 enum {
     CPU_ROOM_BYTES = CPU_PANEL_ROWS * (CPU_MAX_INPUTS + CPU_PANEL_OUTPUTS) * (int)sizeof(float) +
-                     CPU_MAX_INPUTS * (int)sizeof(double)
+                     CPU_MAX_INPUTS * (int)sizeof(double),
+    CPU_WEIGHTS_BYTES = CPU_PANEL_OUTPUTS * CPU_MAX_INPUTS * (int)sizeof(float)
 };
 
-/* At most CPU_MAX_INPUTS inputs; by_inputs any number of them. */
+/* At most CPU_MAX_INPUTS inputs; by_inputs any number of them. What is in fp8 is multiplied as
+ * single precision: codes times scales, rounded. */
 void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
 void cpu_linear_by_inputs(const struct cpu_room *room, const struct call_linear *call);
 /* What cpu_linear and the reference implementation of swiglu give after one another, but for

@@ -89,19 +89,17 @@ void ref_swiglu(const struct call_swiglu *call) {
     }
 }
 
-static double ref_dot(const struct call_gate_up *call, int64_t token, int64_t row) {
-    double sum = 0;
-    for (int64_t c = 0; c < call->n_channels; c++) {
-        sum += ref_load(call->x, call->dtype, token * call->x_stride + c) *
-               ref_load(call->w, call->dtype, row * call->n_channels + c);
-    }
-    return sum;
-}
-
 void ref_gate_up(const struct call_gate_up *call) {
+    const struct ref_product p = {.x = call->x,
+                                  .w = call->w,
+                                  .stride = call->x_stride,
+                                  .n_rows = 2 * (int64_t)call->n_hidden,
+                                  .n_inputs = call->n_channels,
+                                  .dtype = call->dtype,
+                                  .fp8 = &call->fp8};
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t i = 0; i < call->n_hidden; i++) {
-            const double gate = ref_dot(call, t, i), up = ref_dot(call, t, call->n_hidden + i);
+            const double gate = ref_dot(&p, t, 0, i), up = ref_dot(&p, t, 0, call->n_hidden + i);
             ref_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
         }
     }

@@ -30,8 +30,8 @@ struct op_work op_pass_work(const struct graph *graph, const struct op *op,
 }
 
 bool op_is_fp8(const struct graph *graph, const struct op *op) {
-    return storage_weight(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8 &&
-           storage_input(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8;
+    return number_is_fp8(storage_weight(&graph->storage, (enum weight_slot)op->weight)) &&
+           number_is_fp8(storage_input(&graph->storage, (enum weight_slot)op->weight));
 }
 
 const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16", "f32", "fp8", "fp8-bf16", NULL};
@@ -39,7 +39,7 @@ const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16", "f32", "fp8",
 static bool names_fp8(const struct graph *graph, const int list[OP_MAX_TENSORS]) {
     bool names = false;
     for (int i = 0; i < OP_MAX_TENSORS && list[i] >= 0; i++) {
-        names = names || graph->tensors[list[i]].type == NUMBER_FP8;
+        names = names || number_is_fp8(graph->tensors[list[i]].type);
     }
     return names;
 }
@@ -55,7 +55,7 @@ enum profile_type op_profile_type(const struct graph *graph, const struct op *op
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
     case FAMILY_EXPERTS:
-        is_stored = storage_weight(&graph->storage, slot) == NUMBER_FP8;
+        is_stored = number_is_fp8(storage_weight(&graph->storage, slot));
         break;
     case FAMILY_ATTENTION:
         is_stored = graph->storage.cache == NUMBER_FP8;

@@ -501,7 +501,7 @@ static struct calibration_request planned(struct rig *rig, const char *model, in
     rig->device.dtype = KERNEL_BF16;
     rig->device.facts = MAKE(struct device_facts, .name = "a card", .n_sms = 128,
                              .memory_bytes = memory_gib << 30, .l2_bytes = 72 << 20);
-    ck_assert_int_eq(weight_layout_make(&rig->weights.layout, m, KERNEL_BF16, &err), 0);
+    ck_assert_int_eq(weight_layout_make(&rig->weights.layout, m, KERNEL_BF16, &(struct storage){0}, &err), 0);
     return MAKE(struct calibration_request, .device = &rig->device, .weights = &rig->weights,
                 .system = rig->system, .max_tokens = 16384);
 }
