@@ -61,7 +61,7 @@ static bool penalises(const struct system *s) {
 
 static bool has_odd_rows(const struct system *s) {
     return s->rows.kind != ROW_PATTERN &&
-           s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_element_bytes(&s->graph)) != 0;
+           s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_cache_element_bytes(&s->graph)) != 0;
 }
 
 static bool gives_credit(const struct system *s) {
@@ -85,8 +85,8 @@ static bool is_not_bf16(const struct system *s) {
     return !storage_is(&s->graph.storage, NUMBER_BF16);
 }
 
-static bool keeps_fp8(const struct system *s) {
-    return s->graph.storage.cache == NUMBER_FP8;
+static bool evicts_fp8(const struct system *s) {
+    return s->rows.chooser == CHOSEN_BY_POLICY && s->graph.storage.cache == NUMBER_FP8;
 }
 
 static bool gathers_fp8(const struct system *s) {
@@ -165,8 +165,8 @@ const struct feature feature_table[] = {
     {OF_CACHE, WHERE_CUDA, "patterns of heads of other than 64 or 128 values",
      has_other_pattern_heads, "its kernels on a GPU take no others: the cpu back end runs them",
      NULL},
-    {OF_CACHE, LIVE, "cached rows in fp8", keeps_fp8, "its attention reads them in the wide type",
-     "storage.cache = auto"},
+    {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
+     "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
      "it picks rows of a layer's input, and adds what is kept of its outputs",
      "storage.cache = auto and storage.activations as storage.wide"},

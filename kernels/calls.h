@@ -145,6 +145,7 @@ struct call_rope {
     int64_t q_stride, kv_stride;
     int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
+    bool kv_fp8; /* k and v are cached rows in fp8 */
     enum kernel_dtype dtype;
 };
 
@@ -164,7 +165,9 @@ struct call_dense_attention {
 };
 
 /* A layer's cached rows of request r lie in the pool from element cache_start[r], a multiple of 8:
- * keys [G, kept[r], D], then values [G, kept[r], D]. */
+ * keys [G, kept[r], D], then values [G, kept[r], D]. Where a call says that cached rows are in fp8,
+ * the D numbers of a head are fp8_head_elements(D, true) bytes, and bytes are the elements of the
+ * pool. The GPU refuses such calls. */
 
 /* Copies keys and values of a batch's tokens to the caches of their requests: those of token t to
  * row kv_rows[t], nowhere where that is -1. */
@@ -178,6 +181,7 @@ struct call_keep {
     void *cache;                /* the pool */
     int64_t kv_stride;
     int32_t n_requests, n_tokens, n_kv_heads, head_size;
+    bool cache_fp8;
     enum kernel_dtype dtype;
 };
 
@@ -197,7 +201,7 @@ struct call_block_attention {
     int32_t max_queries; /* the longest block, known to the host */
     bool own_cached;     /* cached rows are all there is to attend to, at least one; k and v are not
                             read */
-    bool invariant;
+    bool cache_fp8, invariant;
     enum kernel_dtype dtype;
 };
 
@@ -232,7 +236,7 @@ struct call_select {
     int64_t q_stride, kv_stride;
     int32_t n_requests, n_heads, n_kv_heads, head_size;
     int32_t max_candidates; /* at most 65536 */
-    bool uniform;
+    bool uniform, cache_fp8;
     enum kernel_select_part part;
     enum kernel_dtype dtype;
 };
@@ -388,6 +392,7 @@ struct call_paged_attention {
     int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size; /* n_tokens: at least start[B] */
     int32_t max_pages, page_rows;
     int32_t max_queries, max_extent; /* at least the largest, known to the host */
+    bool cache_fp8;                  /* k and v */
     bool invariant;
     enum kernel_dtype dtype;
 };

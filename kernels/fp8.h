@@ -8,6 +8,7 @@
 #define UNMASK_KERNELS_FP8_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -67,6 +68,14 @@ static inline int64_t fp8_groups(int64_t n, int64_t group) {
 
 static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
     return n + fp8_groups(n, group) * (int64_t)sizeof(float);
+}
+
+/* Cached keys and values have a scale for each 128 numbers of a head. A head of D numbers in a row
+ * of the cache is so many elements: bytes in fp8, else numbers. */
+enum { FP8_HEAD_GROUP = 128 };
+
+static inline int64_t fp8_head_elements(int64_t size, bool fp8) {
+    return fp8 ? fp8_row_bytes(size, FP8_HEAD_GROUP) : size;
 }
 
 /* The scale of a row's group g. */

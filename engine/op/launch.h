@@ -103,9 +103,14 @@ static inline struct qkv split(const struct launch *l, int tensor) {
 /* This layer's rows of a pool of pages: keys, then values. */
 static inline struct qkv pool_rows(const struct launch *l) {
     const struct packed *packed = l->packed;
-    int64_t plane_bytes = packed_plane_elements(packed) * graph_element_bytes(l->graph);
+    int64_t plane_bytes = packed_plane_elements(packed) * packed->element_bytes;
     unsigned char *k = l->issue->room->pool + 2 * (int64_t)l->cache_layer * plane_bytes;
-    return (struct qkv){NULL, k, k + plane_bytes, (int64_t)l->model->kv_heads * l->model->head_dim};
+    return (struct qkv){NULL, k, k + plane_bytes,
+                        (int64_t)l->model->kv_heads * packed->head_elements};
+}
+
+static inline bool caches_fp8(const struct launch *l) {
+    return l->graph->storage.cache == NUMBER_FP8;
 }
 
 #endif

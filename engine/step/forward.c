@@ -242,7 +242,7 @@ void forward_close_host(struct forward *forward, unsigned char *host) {
 
 /* Of one layer's keys, or values. */
 static int64_t piece_bytes(const struct packed *packed) {
-    return (int64_t)packed->limits.page_rows * packed->model->kv_heads * packed->model->head_dim *
+    return (int64_t)packed->limits.page_rows * packed->model->kv_heads * packed->head_elements *
            packed->element_bytes;
 }
 

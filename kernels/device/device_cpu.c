@@ -13,6 +13,7 @@
 
 #include "kernels/device.h"
 #include "kernels/device/mapped.h"
+#include "kernels/fp8.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_blas.h"
 #include "kernels/ref/cpu_ranks.h"
@@ -36,6 +37,7 @@ struct device {
     int64_t allocated_bytes;
     struct mapped mapped;
     struct cpu_room room;
+    float codes[E4M3_CODES]; /* the room's */
     struct cpu_ranks *ranks; /* NULL: alone */
     int32_t rank;
     const char *trouble;
@@ -242,6 +244,10 @@ static int cpu_open(int32_t index, enum kernel_dtype dtype, struct device **out,
         cpu_close(device);
         return DEVICE_NO_MEMORY;
     }
+    for (int code = 0; code < E4M3_CODES; code++) {
+        device->codes[code] = e4m3_to_float((uint8_t)code);
+    }
+    device->room.codes = device->codes;
     device->room.query = room;
     device->room.inputs = (float *)(void *)(device->room.query + CPU_MAX_INPUTS);
     device->room.outputs = device->room.inputs + (int64_t)CPU_PANEL_ROWS * CPU_MAX_INPUTS;
@@ -433,7 +439,7 @@ static int cpu_run_block_attention(struct device *device, const struct call_bloc
     if (call->dtype == KERNEL_BF16) {
         return ref_status(device, ref_block_attention(call));
     }
-    cpu_block_attention(call);
+    cpu_block_attention(&device->room, call);
     return DEVICE_OK;
 }
 
@@ -441,7 +447,7 @@ static int cpu_run_paged_attention(struct device *device, const struct call_page
     if (call->dtype == KERNEL_BF16) {
         return ref_status(device, ref_paged_attention(call));
     }
-    cpu_paged_attention(call);
+    cpu_paged_attention(&device->room, call);
     return DEVICE_OK;
 }
 

@@ -18,23 +18,13 @@ static void multiply_panel(const float *x, int x_stride, const float *w, int n_i
 }
 
 /* Codes times their scales, rounded: `group` of the n share one. */
-struct expansion {
-    float values[E4M3_CODES];
-};
-
-static void expand_begin(struct expansion *e) {
-    for (int code = 0; code < E4M3_CODES; code++) {
-        e->values[code] = e4m3_to_float((uint8_t)code);
-    }
-}
-
-static void expand(const struct expansion *e, const uint8_t *codes, const float *scales, int64_t n,
+static void expand(const float *values, const uint8_t *codes, const float *scales, int64_t n,
                    int64_t group, float *to) {
     for (int64_t first = 0; first < n; first += group) {
         const int64_t end = first + group < n ? first + group : n;
         const float scale = scales[first / group];
         for (int64_t i = first; i < end; i++) {
-            to[i] = e->values[codes[i]] * scale;
+            to[i] = values[codes[i]] * scale;
         }
     }
 }
@@ -64,17 +54,16 @@ static struct matrix matrix_of_expert(const struct matrix *all, int64_t e, int64
 }
 
 /* Rows [first, first + n), in place where they are in single precision, else at `to`. */
-static const float *strip_of(const struct matrix *m, int64_t first, int32_t n, float *to) {
+static const float *strip_of(const struct cpu_room *room, const struct matrix *m, int64_t first,
+                             int32_t n, float *to) {
     if (m->scales == NULL) {
         return (const float *)m->w + first * m->n_inputs;
     }
-    struct expansion e;
-    expand_begin(&e);
     for (int64_t row = first; row < first + n; row++) {
         const int64_t scales =
             (m->before + row) / m->scale_rows * fp8_groups(m->n_inputs, m->scale_columns);
-        expand(&e, (const uint8_t *)m->w + row * m->n_inputs, m->scales + scales, m->n_inputs,
-               m->scale_columns, to + (row - first) * m->n_inputs);
+        expand(room->codes, (const uint8_t *)m->w + row * m->n_inputs, m->scales + scales,
+               m->n_inputs, m->scale_columns, to + (row - first) * m->n_inputs);
     }
     return to;
 }
@@ -92,14 +81,14 @@ static int32_t group_of(const struct call_fp8 *fp8) {
     return fp8->x_too ? fp8->w_columns : 0;
 }
 
-static void take_row(const struct rows *rows, int64_t row, const struct expansion *e, float *to) {
+static void take_row(const struct cpu_room *room, const struct rows *rows, int64_t row, float *to) {
     const int32_t n = rows->n_inputs;
     if (rows->group == 0) {
         memcpy(to, (const float *)rows->x + row * rows->stride, (size_t)n * sizeof *to);
         return;
     }
     const uint8_t *codes = (const uint8_t *)rows->x + row * rows->stride;
-    expand(e, codes, (const float *)(const void *)(codes + n), n, rows->group, to);
+    expand(room->codes, codes, (const float *)(const void *)(codes + n), n, rows->group, to);
 }
 
 /* A panel of the rows from `first` on: in place where they lie in order and all of them exist. */
@@ -109,16 +98,12 @@ static const float *panel_inputs(const struct cpu_room *room, const struct rows 
         *stride = (int)rows->stride;
         return (const float *)rows->x + first * rows->stride;
     }
-    struct expansion e;
-    if (rows->group > 0) {
-        expand_begin(&e);
-    }
     for (int32_t i = 0; i < CPU_PANEL_ROWS; i++) {
         float *to = room->inputs + (int64_t)i * rows->n_inputs;
         if (first + i < rows->n_rows) {
             const int32_t row =
                 rows->order != NULL ? rows->order[first + i] / rows->n_active : first + i;
-            take_row(rows, row, &e, to);
+            take_row(room, rows, row, to);
         } else {
             memset(to, 0, (size_t)rows->n_inputs * sizeof *to);
         }
@@ -153,9 +138,9 @@ static void gated_product(const struct cpu_room *room, const struct rows *rows,
     enum { MOST = CPU_PANEL_OUTPUTS / 2 };
     for (int32_t o = 0; o < to->n_hidden; o += MOST) {
         const int32_t left = to->n_hidden - o, n = left < MOST ? left : MOST;
-        const float *gates = strip_of(w, o, n, room->weights);
-        const float *ups =
-            strip_of(w, (int64_t)to->n_hidden + o, n, room->weights + (int64_t)MOST * w->n_inputs);
+        const float *gates = strip_of(room, w, o, n, room->weights);
+        const float *ups = strip_of(room, w, (int64_t)to->n_hidden + o, n,
+                                    room->weights + (int64_t)MOST * w->n_inputs);
         for (int32_t row = 0; row < rows->n_rows; row += CPU_PANEL_ROWS) {
             int stride;
             const float *x = panel_inputs(room, rows, row, &stride);
@@ -230,7 +215,7 @@ static void linear_product(const struct cpu_room *room, const struct call_linear
         if (o + n <= 0 || o >= call->n_outputs) {
             continue;
         }
-        const float *strip = strip_of(w, o, n, room->weights);
+        const float *strip = strip_of(room, w, o, n, room->weights);
         for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
             int stride;
             const float *x = panel_inputs(room, &rows, row, &stride);

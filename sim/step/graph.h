@@ -140,6 +140,12 @@ static inline int64_t graph_element_bytes(const struct graph *graph) {
     return number_bytes(graph_wide(graph));
 }
 
+/* Bytes of what cached rows are counted in: of one of their numbers, in fp8 a byte of these or of
+ * their scales. */
+static inline int64_t graph_cache_element_bytes(const struct graph *graph) {
+    return graph->storage.cache == NUMBER_FP8 ? FP8_BYTES : graph_element_bytes(graph);
+}
+
 /* Of `rows` rows of a loop, or of operators in none (-1), those of a chunk. */
 static inline int64_t chunk_of(const struct graph *graph, int loop, int64_t rows,
                                struct chunk_rows chunks) {

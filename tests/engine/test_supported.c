@@ -65,7 +65,8 @@ static const struct {
     {"host memory (swap.host_bytes)", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 swap.host_bytes=1MiB storage.weights=f32"},
     {"patterns of heads of other", NULL, NULL, NULL}, /* on a GPU, below */
-    {"cached rows in fp8", "dllm-serve", "llada-tiny", "storage.weights=f32 storage.cache=fp8"},
+    {"eviction with cached rows in fp8", "focus", "sdar-tiny",
+     "storage.weights=f32 storage.cache=fp8"},
     {"features with inputs or rows of fp8", "dllm-cache", "llada-tiny",
      "storage.weights=fp8 storage.wide=f32"},
 };

@@ -354,4 +354,228 @@ TEST(a_row_of_a_product_in_fp8_does_not_depend_on_the_others) {
     device_cpu.close(device);
 }
 
+/* ---- cached rows ---- */
+
+enum { HEADS = 4, KV = 2, D = 160, TOTAL = 9, KEPT = 6, WIDE = D + 8, PAGE = 4 };
+
+/* Keys and values of TOTAL tokens, queries, and what is cached of the first KEPT of them. */
+static float q[TOTAL][HEADS][D], k[TOTAL][KV][D], v[TOTAL][KV][D];
+static uint8_t narrow[2][KV][KEPT][WIDE];
+static float expanded[2][KV][KEPT][D];
+
+static void expand_rows(float *to, const uint8_t *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        for (int d = 0; d < D; d++) {
+            to[i * D + d] = fp8_row_at(from + i * WIDE, D, FP8_HEAD_GROUP, d);
+        }
+    }
+}
+
+static void fill_heads(void) {
+    fill(&q[0][0][0], TOTAL * HEADS * D, "q");
+    fill(&k[0][0][0], TOTAL * KV * D, "k");
+    fill(&v[0][0][0], TOTAL * KV * D, "v");
+}
+
+TEST(cached_rows_in_fp8_are_attended_to_as_the_numbers_that_they_are) {
+    const int32_t all[2] = {0, TOTAL}, start[2] = {0, TOTAL - KEPT}, owner[TOTAL] = {0},
+                  rows[TOTAL] = {0, 1, 2, 3, 4, 5, -1, -1, -1}, kept[1] = {KEPT};
+    const int64_t cache_start[1] = {0};
+    static float y[3][TOTAL - KEPT][HEADS][D];
+    struct device *device = open_device();
+    fill_heads();
+    ck_assert_int_eq(fp8_head_elements(D, true), WIDE);
+    const struct call_keep keep = {.k = k,
+                                   .v = v,
+                                   .start = all,
+                                   .owner = owner,
+                                   .kv_rows = rows,
+                                   .kept = kept,
+                                   .cache_start = cache_start,
+                                   .cache = narrow,
+                                   .kv_stride = KV * D,
+                                   .n_requests = 1,
+                                   .n_tokens = TOTAL,
+                                   .n_kv_heads = KV,
+                                   .head_size = D,
+                                   .cache_fp8 = true,
+                                   .dtype = KERNEL_F32};
+    ref_keep(&keep);
+    for (int row = 0; row < KEPT; row++) {
+        for (int head = 0; head < KV; head++) {
+            uint8_t want[WIDE];
+            fp8_row_from(want, k[row][head], D, FP8_HEAD_GROUP);
+            ck_assert_mem_eq(narrow[0][head][row], want, WIDE);
+            fp8_row_from(want, v[row][head], D, FP8_HEAD_GROUP);
+            ck_assert_mem_eq(narrow[1][head][row], want, WIDE);
+        }
+    }
+    expand_rows(&expanded[0][0][0][0], &narrow[0][0][0][0], 2 * KV * KEPT);
+    for (int own_cached = 0; own_cached < 2; own_cached++) {
+        for (int i = 0; i < 3; i++) {
+            const struct call_block_attention call = {.q = q[KEPT],
+                                                      .k = k[KEPT],
+                                                      .v = v[KEPT],
+                                                      .cache = i == 1 ? (const void *)expanded
+                                                                      : (const void *)narrow,
+                                                      .y = y[i],
+                                                      .start = start,
+                                                      .kept = kept,
+                                                      .cache_start = cache_start,
+                                                      .q_stride = HEADS * D,
+                                                      .kv_stride = KV * D,
+                                                      .y_stride = HEADS * D,
+                                                      .n_requests = 1,
+                                                      .n_heads = HEADS,
+                                                      .n_kv_heads = KV,
+                                                      .head_size = D,
+                                                      .max_queries = TOTAL - KEPT,
+                                                      .own_cached = own_cached,
+                                                      .cache_fp8 = i != 1,
+                                                      .dtype = KERNEL_F32};
+            ck_assert(i == 2 ? ref_block_attention(&call)
+                             : device_cpu.block_attention(device, &call) == DEVICE_OK);
+        }
+        ck_assert_mem_eq(y[0], y[1], sizeof y[0]);
+        assert_near(&y[0][0][0][0], &y[2][0][0][0], TOTAL - KEPT, HEADS * D, 4 * D);
+    }
+    device_cpu.close(device);
+}
+
+/* Rows of a pool of pages: token t's is row 4 (t / 4 swapped with its neighbour) + t mod 4. */
+TEST(pages_in_fp8_are_attended_to_as_the_numbers_that_they_are) {
+    enum { PAGES = 4 };
+    static uint8_t pool[2][PAGES * PAGE][KV][WIDE];
+    static float wide[2][PAGES * PAGE][KV][D], y[3][TOTAL][HEADS][D];
+    const int32_t start[2] = {0, TOTAL}, pages[PAGES] = {1, 0, 3, 2};
+    int32_t extent[TOTAL];
+    struct device *device = open_device();
+    fill_heads();
+    for (int t = 0; t < TOTAL; t++) {
+        const int row = pages[t / PAGE] * PAGE + t % PAGE;
+        extent[t] = t + 1;
+        for (int head = 0; head < KV; head++) {
+            fp8_row_from(pool[0][row][head], k[t][head], D, FP8_HEAD_GROUP);
+            fp8_row_from(pool[1][row][head], v[t][head], D, FP8_HEAD_GROUP);
+        }
+    }
+    expand_rows(&wide[0][0][0][0], &pool[0][0][0][0], 2LL * PAGES * PAGE * KV);
+    for (int i = 0; i < 3; i++) {
+        const struct call_paged_attention call = {
+            .q = q,
+            .k = i == 1 ? (const void *)wide[0] : (const void *)pool[0],
+            .v = i == 1 ? (const void *)wide[1] : (const void *)pool[1],
+            .y = y[i],
+            .start = start,
+            .extent = extent,
+            .pages = pages,
+            .q_stride = HEADS * D,
+            .kv_stride = KV * (i == 1 ? D : WIDE),
+            .y_stride = HEADS * D,
+            .n_requests = 1,
+            .n_tokens = TOTAL,
+            .n_heads = HEADS,
+            .n_kv_heads = KV,
+            .head_size = D,
+            .max_pages = PAGES,
+            .page_rows = PAGE,
+            .max_queries = TOTAL,
+            .max_extent = PAGES * PAGE,
+            .cache_fp8 = i != 1,
+            .dtype = KERNEL_F32};
+        ck_assert(i == 2 ? ref_paged_attention(&call)
+                         : device_cpu.paged_attention(device, &call) == DEVICE_OK);
+    }
+    ck_assert_mem_eq(y[0], y[1], sizeof y[0]);
+    assert_near(&y[0][0][0][0], &y[2][0][0][0], TOTAL, HEADS * D, 4 * D);
+    device_cpu.close(device);
+}
+
+/* Keys are quantised after they were rotated, in single precision. */
+TEST(rotated_keys_and_values_are_cached_in_fp8) {
+    enum { T = 3, ROWS_OF_POOL = 4 };
+    static float qkv[T][HEADS + 2 * KV][D], cos_sin[16 * D], queries[2][T][HEADS][D];
+    static float wide[2][ROWS_OF_POOL][KV][D], k_norm[D];
+    static uint8_t cached[2][ROWS_OF_POOL][KV][WIDE];
+    const int32_t positions[T] = {3, 9, 1}, rows[T] = {2, -1, 0};
+    fill(&qkv[0][0][0], sizeof qkv / sizeof(float), "qkv");
+    fill(k_norm, D, "k norm");
+    for (int rotary = D; rotary >= 64; rotary -= D - 64) {
+        ref_cos_sin(cos_sin, 16, rotary, 10000);
+        for (int fp8 = 0; fp8 < 2; fp8++) {
+            const struct call_rope call = {.qkv = qkv,
+                                           .k_norm = k_norm,
+                                           .cos_sin = cos_sin,
+                                           .positions = positions,
+                                           .kv_rows = rows,
+                                           .q = queries[fp8],
+                                           .k = fp8 ? (void *)cached[0] : (void *)wide[0],
+                                           .v = fp8 ? (void *)cached[1] : (void *)wide[1],
+                                           .q_stride = HEADS * D,
+                                           .kv_stride = KV * (fp8 ? WIDE : D),
+                                           .n_tokens = T,
+                                           .n_heads = HEADS,
+                                           .n_kv_heads = KV,
+                                           .head_size = D,
+                                           .rotary_size = rotary,
+                                           .epsilon = 1e-5f,
+                                           .kv_fp8 = fp8,
+                                           .dtype = KERNEL_F32};
+            ref_rope(&call);
+        }
+        ck_assert_mem_eq(queries[0], queries[1], sizeof queries[0]);
+        for (int t = 0; t < T; t += 2) {
+            for (int i = 0; i < 2 * KV; i++) {
+                uint8_t want[WIDE];
+                fp8_row_from(want, wide[i % 2][rows[t]][i / 2], D, FP8_HEAD_GROUP);
+                ck_assert_mem_eq(cached[i % 2][rows[t]][i / 2], want, WIDE);
+            }
+        }
+    }
+}
+
+/* What a selection packs are the rows that keeping the same tokens would. */
+TEST(chosen_rows_are_packed_in_fp8) {
+    const int32_t start[2] = {0, TOTAL}, block_start[1] = {2}, block_end[1] = {4}, kept[1] = {3};
+    const int64_t cache_start[1] = {0}, score_start[1] = {0};
+    static uint8_t packed[2][KV][3][WIDE];
+    float scores[KV * TOTAL];
+    int32_t indices[KV * TOTAL];
+    fill_heads();
+    const struct call_select call = {.q = q,
+                                     .k = k,
+                                     .v = v,
+                                     .start = start,
+                                     .block_start = block_start,
+                                     .block_end = block_end,
+                                     .kept = kept,
+                                     .cache_start = cache_start,
+                                     .score_start = score_start,
+                                     .cache = packed,
+                                     .scores = scores,
+                                     .indices = indices,
+                                     .q_stride = HEADS * D,
+                                     .kv_stride = KV * D,
+                                     .n_requests = 1,
+                                     .n_heads = HEADS,
+                                     .n_kv_heads = KV,
+                                     .head_size = D,
+                                     .max_candidates = TOTAL,
+                                     .cache_fp8 = true,
+                                     .dtype = KERNEL_F32};
+    struct device *device = open_device();
+    ck_assert_int_eq(device_cpu.select(device, &call), DEVICE_OK);
+    device_cpu.close(device);
+    for (int head = 0; head < KV; head++) {
+        for (int i = 0; i < 3; i++) {
+            uint8_t want[WIDE];
+            const int token = indices[head * (TOTAL - 2) + i];
+            fp8_row_from(want, k[token][head], D, FP8_HEAD_GROUP);
+            ck_assert_mem_eq(packed[0][head][i], want, WIDE);
+            fp8_row_from(want, v[token][head], D, FP8_HEAD_GROUP);
+            ck_assert_mem_eq(packed[1][head][i], want, WIDE);
+        }
+    }
+}
+
 SUITE("fp8")
