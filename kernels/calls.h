@@ -91,8 +91,8 @@ struct call_linear {
     int32_t n_tokens, n_outputs, n_inputs;
     int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
-    bool deterministic, by_inputs;
     struct call_fp8 fp8; /* not by_inputs */
+    bool deterministic, by_inputs;
 };
 
 /* y = a + b; y may be either. n a multiple of 8. */

@@ -24,19 +24,21 @@ static inline bool calibration_is_exact(const struct model *model) {
  * nothing selects where keys and values are exact. */
 enum calibration_variant { VARIANT_SELECTS = 1, VARIANT_IS_FUSED = 2 };
 enum { CALIBRATION_VARIANTS = 4 };
-struct graph_options calibration_graph(const struct model *model, enum number_type number,
+struct graph_options calibration_graph(const struct model *model, const struct storage *storage,
                                        int variant);
 bool calibration_has_graph(const struct model *model, int variant);
 
 /* ERR_USAGE naming the first operator that cannot be measured. The caller closes the grid. */
 int calibration_grid_make(struct calibration_grid *grid, const struct model *model,
-                          enum number_type number, const struct calibration_bounds *bounds,
+                          const struct storage *storage, const struct calibration_bounds *bounds,
                           struct err *err);
 void calibration_grid_close(struct calibration_grid *grid);
 
 /* A row of a profile up to its time: "gemm,32,4096,4096". Returns `text`. */
 const char *calibration_point_text(const struct calibration_point *point,
                                    char text[POINT_TEXT_CHARS]);
+/* Its column of a type: ",fp8"; "" where it is the profile's own. */
+const char *calibration_point_type(const struct calibration_point *point);
 
 /* Whether it is something that ranks do together, and the most bytes of one rank in any such point;
  * 0 where there is none. */

@@ -111,7 +111,7 @@ static void read_all_operators(const json_t *list, const struct model *model,
         if (!calibration_has_graph(model, variant)) {
             continue;
         }
-        struct graph_options options = calibration_graph(model, NUMBER_BF16, variant);
+        struct graph_options options = calibration_graph(model, &(struct storage){0}, variant);
         graph_build(graph, model, &options);
         for (size_t i = 0; i < steps->n; i++) {
             if (calibration_step_variant(&steps->list[i]) == variant) {

@@ -141,8 +141,8 @@ static inline void check_covered(const struct rig *rig, const struct profile *pr
     struct runtime runtime =
         MAKE(struct runtime, .varlen = true, .fused = true, .fused_head = step->is_fused,
              .fused_gate_up = step->is_fused, .host_mode = HOST_SERIAL);
-    struct graph_options options =
-        calibration_graph(rig->system->model, NUMBER_F32, calibration_step_variant(step));
+    struct graph_options options = calibration_graph(
+        rig->system->model, &rig->weights.layout.storage, calibration_step_variant(step));
     struct cost_model *cost = NULL;
     struct err err = {0};
     struct step_shape shape;
