@@ -91,8 +91,10 @@ int64_t calibration_most_exchanged(const struct calibration_grid *grid) {
 }
 
 const char *calibration_point_type(const struct calibration_point *point) {
-    static const char *const columns[] = {[PROFILE_FP8] = ",fp8", [PROFILE_FP8_BF16] = ",fp8-bf16"};
-    return point->type >= PROFILE_FP8 ? columns[point->type] : "";
+    static const char *const columns[PROFILE_TYPES] = {[PROFILE_FP8] = ",fp8",
+                                                       [PROFILE_FP8_BF16] = ",fp8-bf16",
+                                                       [PROFILE_FP8_CHANNEL] = ",fp8-channel"};
+    return columns[point->type] != NULL ? columns[point->type] : "";
 }
 
 const char *calibration_point_text(const struct calibration_point *point,

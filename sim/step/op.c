@@ -34,7 +34,8 @@ bool op_is_fp8(const struct graph *graph, const struct op *op) {
            number_is_fp8(storage_input(&graph->storage, (enum weight_slot)op->weight));
 }
 
-const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16", "f32", "fp8", "fp8-bf16", NULL};
+const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16",     "f32",         "fp8",
+                                                           "fp8-bf16", "fp8-channel", NULL};
 
 static bool names_fp8(const struct graph *graph, const int list[OP_MAX_TENSORS]) {
     bool names = false;
@@ -66,9 +67,11 @@ enum profile_type op_profile_type(const struct graph *graph, const struct op *op
     case FAMILY_EXCHANGE:
         break;
     }
-    return !is_stored                                  ? op_wide_type(graph)
-           : op_is_product(op) && op_is_fp8(graph, op) ? PROFILE_FP8
-                                                       : PROFILE_FP8_BF16;
+    const bool by_channel = storage_weight(&graph->storage, slot) == NUMBER_FP8_CHANNEL;
+    return !is_stored                                    ? op_wide_type(graph)
+           : !op_is_product(op) || !op_is_fp8(graph, op) ? PROFILE_FP8_BF16
+           : by_channel                                  ? PROFILE_FP8_CHANNEL
+                                                         : PROFILE_FP8;
 }
 
 int64_t op_weight_bytes(const struct graph *graph, const struct op *op) {

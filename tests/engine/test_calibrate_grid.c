@@ -639,12 +639,13 @@ TEST(products_in_fp8_are_measured_as_such) {
         enum profile_type type;
         const char *column;
     } cases[] = {{NUMBER_FP8, NUMBER_FP8, PROFILE_FP8, ",fp8"},
-                 {NUMBER_FP8, NUMBER_BF16, PROFILE_FP8_BF16, ",fp8-bf16"}};
+                 {NUMBER_FP8, NUMBER_BF16, PROFILE_FP8_BF16, ",fp8-bf16"},
+                 {NUMBER_FP8_CHANNEL, NUMBER_FP8_CHANNEL, PROFILE_FP8_CHANNEL, ",fp8-channel"}};
     const struct model *m = model_named("llada-moe");
     const struct calibration_bounds bounds =
         MAKE(struct calibration_bounds, .max_tokens = 64, .max_logit_rows = 64, .max_kv_rows = 1024,
              .page_rows = 64, .is_coarse = true);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         const struct storage storage = {.weights = (uint8_t)cases[i].weights,
                                         .activations = (uint8_t)cases[i].activations};
         struct calibration_grid grid;
