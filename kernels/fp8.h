@@ -71,7 +71,7 @@ static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
 }
 
 /* Cached keys and values have a scale for each 128 numbers of a head. A head of D numbers in a row
- * of the cache is so many elements: bytes in fp8, else numbers. */
+ * of the cache has this many elements: bytes in fp8, else numbers. */
 enum { FP8_HEAD_GROUP = 128 };
 
 static inline int64_t fp8_head_elements(int64_t size, bool fp8) {

@@ -135,9 +135,9 @@ TEST(channels_have_a_scale_each) {
     const int64_t c = m->hidden, kv = (int64_t)m->kv_heads * m->head_dim,
                   q = (int64_t)m->heads * m->head_dim;
     const int64_t of_squares =
-        m->layers * (fp8_matrix(q + 2 * kv, c) + fp8_matrix(c, q) +
-                     fp8_matrix(2 * (int64_t)m->ffn, c) + fp8_matrix(c, m->ffn) -
-                     (q + 2 * kv) * c - c * q - 3 * c * (int64_t)m->ffn);
+        m->layers *
+        (fp8_matrix(q + 2 * kv, c) + fp8_matrix(c, q) + fp8_matrix(2 * (int64_t)m->ffn, c) +
+         fp8_matrix(c, m->ffn) - (q + 2 * kv) * c - c * q - 3 * c * (int64_t)m->ffn);
     ck_assert_int_eq(system->budget.weights_bytes - squares->budget.weights_bytes,
                      4 * rows - of_squares);
     system_close(system);
