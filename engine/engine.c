@@ -107,6 +107,7 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
     const struct ranks_request wanted = {.device = &engine->device,
                                          .number = request->device,
                                          .model = system->model,
+                                         .storage = system->graph.storage,
                                          .weights = request->weights,
                                          .batch_invariant = system->runtime.batch_invariant};
     if (system->settings.tensor_parallel == 1) {
@@ -136,8 +137,8 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
                                               request->system->runtime.batch_invariant);
     }
     if (status == 0) {
-        status = weights_open(&engine->weights, &engine->device, request->system->model,
-                              request->weights, err);
+        status = weights_open_stored(&engine->weights, &engine->device, request->system->model,
+                                     &request->system->graph.storage, 0, request->weights, err);
     }
     if (status == 0) {
         status = forward_open(&engine->device, &request->system->graph, &engine->weights,

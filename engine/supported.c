@@ -53,7 +53,7 @@ static bool divides_alone(const struct system *s) {
 
 static bool has_odd_rows(const struct system *s) {
     return s->rows.kind != ROW_PATTERN &&
-           s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_element_bytes(&s->graph)) != 0;
+           s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_cache_element_bytes(&s->graph)) != 0;
 }
 
 static bool has_whole_heads(const struct system *s) {
@@ -65,11 +65,21 @@ static bool has_other_heads(const struct system *s) {
 }
 
 static bool is_not_f32(const struct system *s) {
-    return !storage_is(&s->graph.storage, NUMBER_F32);
+    return s->graph.storage.wide != NUMBER_F32;
 }
 
 static bool is_not_bf16(const struct system *s) {
     return !storage_is(&s->graph.storage, NUMBER_BF16);
+}
+
+static bool evicts_fp8(const struct system *s) {
+    return s->rows.chooser == CHOSEN_BY_POLICY && s->graph.storage.cache == NUMBER_FP8;
+}
+
+static bool gathers_fp8(const struct system *s) {
+    const struct storage *types = &s->graph.storage;
+    return s->rows.kind == ROW_FEATURES &&
+           (number_is_fp8((enum number_type)types->activations) || types->cache == NUMBER_FP8);
 }
 
 static bool overlaps_swaps(const struct system *s) {
@@ -114,7 +124,8 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "cached rows of no multiple of 8 values", has_odd_rows,
      "the engine's kernels read 8 at once", NULL},
     {OF_SYSTEM, WHERE_CPU, "numbers in another type than f32", is_not_f32,
-     "the cpu back end computes in float32", "storage.weights = f32 and leave the others at auto"},
+     "the cpu back end computes in float32",
+     "storage.weights = f32 and leave the others at auto, or with fp8 storage.wide = f32"},
     {OF_SYSTEM, WHERE_CUDA, "numbers in another type than bf16", is_not_bf16,
      "the cuda back end computes in bfloat16",
      "storage.weights = bf16 and leave the others at auto"},
@@ -129,6 +140,11 @@ const struct feature feature_table[] = {
      swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
     {OF_SYSTEM, WHERE_RANKS, "host memory (swap.host_bytes)", swaps,
      "the copies are of one GPU's rows", "swap.host_bytes = 0"},
+    {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
+     "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
+    {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
+     "it picks rows of a layer's input, and adds what is kept of its outputs",
+     "storage.cache = auto and storage.activations as storage.wide"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

@@ -29,6 +29,27 @@ static inline bool is_head_size(int64_t size) {
 #undef HEAD
 }
 
+/* Of a product whose weights, or inputs as well, are in fp8 (kernels/fp8.h); zeros: neither is. w
+ * is [N, K] codes; each w_rows x w_columns of them share a scale, counted from the first row of the
+ * matrix, which the call's may be some rows of. x, where it is in fp8, has rows of K codes and
+ * their scales, one for each w_columns of them, and its strides count bytes. Values are those of
+ * codes times scales. The GPU refuses both. */
+struct call_fp8 {
+    const float *w_scale; /* [ceil(rows / w_rows), ceil(K / w_columns)], of every expert in turn */
+    int32_t w_rows, w_columns;
+    bool x_too;
+};
+
+/* y[i] = x[i] as a row of fp8, `group` numbers to a scale. K a multiple of 4. The GPU refuses it.
+ */
+struct call_quantise {
+    const void *x; /* [T, K], rows x_stride apart */
+    void *y;       /* [T, fp8_row_bytes(K, group)] bytes, one after the other */
+    int64_t x_stride;
+    int32_t n_rows, n_channels, group;
+    enum kernel_dtype dtype;
+};
+
 /* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row
  * with NaN. C a multiple of 8. */
 struct call_embed {
@@ -70,6 +91,7 @@ struct call_linear {
     int32_t n_tokens, n_outputs, n_inputs;
     int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8; /* not by_inputs */
     bool deterministic, by_inputs;
 };
 
@@ -100,6 +122,7 @@ struct call_gate_up {
     int64_t x_stride, y_stride;
     int32_t n_tokens, n_channels, n_hidden;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
@@ -122,6 +145,7 @@ struct call_rope {
     int64_t q_stride, kv_stride;
     int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
+    bool kv_fp8; /* k and v are cached rows in fp8 */
     enum kernel_dtype dtype;
 };
 
@@ -141,7 +165,9 @@ struct call_dense_attention {
 };
 
 /* A layer's cached rows of request r lie in the pool from element cache_start[r], a multiple of 8:
- * keys [G, kept[r], D], then values [G, kept[r], D]. */
+ * keys [G, kept[r], D], then values [G, kept[r], D]. Where a call says that cached rows are in fp8,
+ * the D numbers of a head are fp8_head_elements(D, true) bytes, and bytes are the elements of the
+ * pool. The GPU refuses such calls. */
 
 /* Copies keys and values of a batch's tokens to the caches of their requests: those of token t to
  * row kv_rows[t], nowhere where that is -1. */
@@ -155,6 +181,7 @@ struct call_keep {
     void *cache;                /* the pool */
     int64_t kv_stride;
     int32_t n_requests, n_tokens, n_kv_heads, head_size;
+    bool cache_fp8;
     enum kernel_dtype dtype;
 };
 
@@ -174,7 +201,7 @@ struct call_block_attention {
     int32_t max_queries; /* the longest block, known to the host */
     bool own_cached;     /* cached rows are all there is to attend to, at least one; k and v are not
                             read */
-    bool invariant;
+    bool cache_fp8, invariant;
     enum kernel_dtype dtype;
 };
 
@@ -209,7 +236,7 @@ struct call_select {
     int64_t q_stride, kv_stride;
     int32_t n_requests, n_heads, n_kv_heads, head_size;
     int32_t max_candidates; /* at most 65536 */
-    bool uniform;
+    bool uniform, cache_fp8;
     enum kernel_select_part part;
     enum kernel_dtype dtype;
 };
@@ -230,6 +257,7 @@ struct call_head {
     int32_t n_rows, n_channels, n_vocab;
     bool rounded, invariant;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* The same from logits that exist, [N, V]. Where V is no multiple of 8 the last bits of a
@@ -388,6 +416,7 @@ struct call_paged_attention {
     int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size; /* n_tokens: at least start[B] */
     int32_t max_pages, page_rows;
     int32_t max_queries, max_extent; /* at least the largest, known to the host */
+    bool cache_fp8;                  /* k and v */
     bool invariant;
     enum kernel_dtype dtype;
 };
@@ -600,6 +629,7 @@ struct call_moe_gate_up {
     int64_t x_stride;
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* y[i] = x[i] w[e]' for place i of expert e. */
@@ -610,6 +640,7 @@ struct call_moe_down {
     void *y;              /* [T A, C], by place */
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
     enum kernel_dtype dtype;
+    struct call_fp8 fp8;
 };
 
 /* y[t] = add[t] + sum over a of weight[t, a] x[place[t, a]], summed in single precision in the

@@ -76,7 +76,7 @@ static double steps_ns(const struct calibration *c) {
 /* By the rows of the operators, or by roofline where there are none. */
 static int price_ahead(struct calibration *c, struct err *err) {
     const struct calibration_prices prices = {c->request->system, c->profile,
-                                              calibration_number(c)};
+                                              calibration_storage(c)};
     return calibration_price_ahead(&c->report->steps, &prices, err);
 }
 
@@ -91,7 +91,7 @@ static int foresee(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     const struct gpu *gpu = request->system->gpu;
     struct calibration_steps *steps = &c->report->steps;
-    c->pace = (struct calibration_pace){.number = calibration_number(c),
+    c->pace = (struct calibration_pace){.number = (enum number_type)calibration_storage(c)->wide,
                                         .rates = {gpu->best_bf16_flops, gpu->best_bandwidth, 0},
                                         .is_gpu = calibration_is_gpu(c),
                                         .rests = calibration_rests(c),
@@ -353,7 +353,7 @@ static int run_steps(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     report->power_is_followed = report->steps.idle_w > 0;
-    const struct calibration_prices prices = {request->system, c->profile, calibration_number(c)};
+    const struct calibration_prices prices = {request->system, c->profile, calibration_storage(c)};
     if (calibration_price(&report->steps, &prices, err) != 0 ||
         calibration_fit(report, &prices, err) != 0) {
         return err_status(err);
@@ -438,7 +438,7 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
     snprintf(path, sizeof path, "%s.partial", request->path);
     describe(&c, subject, sizeof subject);
     if (count_pages(&c, err) != 0 || find_bounds(&c, path, subject, err) != 0 ||
-        calibration_grid_make(&c.grid, calibration_model(&c), calibration_number(&c), &c.bounds,
+        calibration_grid_make(&c.grid, calibration_model(&c), calibration_storage(&c), &c.bounds,
                               err) != 0) {
         return err_status(err);
     }

@@ -6,7 +6,7 @@
 
 #include "engine/op/op.h"
 
-struct graph_options calibration_graph(const struct model *model, enum number_type number,
+struct graph_options calibration_graph(const struct model *model, const struct storage *storage,
                                        int variant) {
     const bool features = variant == VARIANT_HAS_FEATURES,
                is_set = variant < CALIBRATION_STEP_VARIANTS;
@@ -23,13 +23,19 @@ struct graph_options calibration_graph(const struct model *model, enum number_ty
                                   .stored_rows = keeps ? SYM_FULL_Q : SYM_ONE,
                                   .fused_head = fuses,
                                   .fused_gate_up = fuses,
-                                  .storage = storage_of(number),
+                                  .storage = *storage,
                                   .logits_bytes = BF16_BYTES};
 }
 
 bool calibration_has_graph(const struct model *model, int variant) {
     return !calibration_is_exact(model) ||
            (variant < CALIBRATION_STEP_VARIANTS && !(variant & VARIANT_SELECTS));
+}
+
+bool calibration_has_points(const struct model *model, const struct storage *storage, int variant) {
+    const bool has_fp8 = number_is_fp8((enum number_type)storage->activations) ||
+                         number_is_fp8((enum number_type)storage->cache);
+    return calibration_has_graph(model, variant) && !(has_fp8 && variant == VARIANT_HAS_FEATURES);
 }
 
 /* The operators of one graph that are as heavy as this. */
@@ -53,13 +59,13 @@ static int walk(struct points *points, enum op_weightiness weightiness, struct e
 }
 
 static int add_all(struct points *points, struct graph *graph, const struct model *model,
-                   enum number_type number, struct err *err) {
+                   const struct storage *storage, struct err *err) {
     for (int weightiness = 0; weightiness < OP_WEIGHTS; weightiness++) {
         for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
-            if (!calibration_has_graph(model, variant)) {
+            if (!calibration_has_points(model, storage, variant)) {
                 continue;
             }
-            const struct graph_options options = calibration_graph(model, number, variant);
+            const struct graph_options options = calibration_graph(model, storage, variant);
             graph_build(graph, model, &options);
             points->variant = variant;
             int status = walk(points, (enum op_weightiness)weightiness, err);
@@ -72,12 +78,12 @@ static int add_all(struct points *points, struct graph *graph, const struct mode
 }
 
 int calibration_grid_make(struct calibration_grid *grid, const struct model *model,
-                          enum number_type number, const struct calibration_bounds *bounds,
+                          const struct storage *storage, const struct calibration_bounds *bounds,
                           struct err *err) {
     struct graph graph; /* one of the model's after the other */
     struct points points = {.grid = grid, .bounds = bounds, .graph = &graph};
     *grid = (struct calibration_grid){0};
-    int status = add_all(&points, &graph, model, number, err);
+    int status = add_all(&points, &graph, model, storage, err);
     if (status != 0) {
         calibration_grid_close(grid);
     }
@@ -96,6 +102,13 @@ int64_t calibration_most_exchanged(const struct calibration_grid *grid) {
         most = calibration_point_is_exchange(&grid->points[i]) && bytes > most ? bytes : most;
     }
     return most;
+}
+
+const char *calibration_point_type(const struct calibration_point *point) {
+    static const char *const columns[PROFILE_TYPES] = {[PROFILE_FP8] = ",fp8",
+                                                       [PROFILE_FP8_BF16] = ",fp8-bf16",
+                                                       [PROFILE_FP8_CHANNEL] = ",fp8-channel"};
+    return columns[point->type] != NULL ? columns[point->type] : "";
 }
 
 const char *calibration_point_text(const struct calibration_point *point,

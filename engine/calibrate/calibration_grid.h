@@ -32,19 +32,23 @@ enum calibration_variant {
     VARIANT_HAS_PATTERNS,
     CALIBRATION_VARIANTS,
 };
-struct graph_options calibration_graph(const struct model *model, enum number_type number,
+struct graph_options calibration_graph(const struct model *model, const struct storage *storage,
                                        int variant);
 bool calibration_has_graph(const struct model *model, int variant);
+/* Whether its operators are measured with these types: features are not kept in fp8. */
+bool calibration_has_points(const struct model *model, const struct storage *storage, int variant);
 
 /* ERR_USAGE naming the first operator that cannot be measured. The caller closes the grid. */
 int calibration_grid_make(struct calibration_grid *grid, const struct model *model,
-                          enum number_type number, const struct calibration_bounds *bounds,
+                          const struct storage *storage, const struct calibration_bounds *bounds,
                           struct err *err);
 void calibration_grid_close(struct calibration_grid *grid);
 
 /* A row of a profile up to its time: "gemm,32,4096,4096". Returns `text`. */
 const char *calibration_point_text(const struct calibration_point *point,
                                    char text[POINT_TEXT_CHARS]);
+/* Its column of a type: ",fp8"; "" where it is the profile's own. */
+const char *calibration_point_type(const struct calibration_point *point);
 
 /* Whether it is something that ranks do together, and the most bytes of one rank in any such point;
  * 0 where there is none. */

@@ -100,7 +100,7 @@ static int price_variant(struct calibration_steps *steps, const struct calibrati
                               .fused_gate_up = fused,
                               .logits_bytes = BF16_BYTES,
                               .host_mode = HOST_SERIAL};
-    struct graph_options options = calibration_graph(by->system->model, by->number, variant);
+    struct graph_options options = calibration_graph(by->system->model, by->storage, variant);
     struct graph *graph = mem_unwritten(1, sizeof *graph);
     struct cost_model *cost = NULL;
     graph_build(graph, by->system->model, &options);

@@ -12,7 +12,7 @@ struct calibration_prices {
     const struct system *system;
     /* Rows of operators; a correction of its own is left out. NULL: by roofline. */
     struct profile *profile;
-    enum number_type number; /* throughout */
+    const struct storage *storage; /* the graph's */
 };
 
 /* Prices every step, at the rows alone. Fills in the fields that calibration_steps.h leaves to

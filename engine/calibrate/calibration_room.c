@@ -56,6 +56,7 @@ static int find_need(const struct calibration_request *request,
                      const struct calibration_bounds *bounds, struct need *need, struct err *err) {
     const struct model *model = request->system->model;
     const struct steps_request stages = {.device = request->device,
+                                         .weights = request->weights,
                                          .planner = request->system->planner,
                                          .chunks = request->system->chunks.bound,
                                          .bounds = *bounds};
@@ -64,7 +65,8 @@ static int find_need(const struct calibration_request *request,
     calibration_steps_list(steps, model, bounds);
     need->stage = stage_need(steps, model, &stages);
     free(steps);
-    int status = calibration_grid_make(&grid, model, engine_number(request->device), bounds, err);
+    int status =
+        calibration_grid_make(&grid, model, &request->weights->layout.storage, bounds, err);
     if (status == 0) {
         status = measure_need(request->device, request->weights, bounds, &grid,
                               &need->operators_bytes, err);

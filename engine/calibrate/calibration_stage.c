@@ -172,7 +172,7 @@ static void prepare(struct stage *stage, const struct model *model,
     stage->element_bytes = engine_element_bytes(request->device);
     stage->chunks = request->chunks;
     struct graph_options options =
-        calibration_graph(model, engine_number(request->device), stage->variant);
+        calibration_graph(model, &request->weights->layout.storage, stage->variant);
     graph_build(&stage->graph, model, &options);
     make_limits(stage, steps);
 }

@@ -27,8 +27,8 @@ struct calibration {
     struct profile *profile; /* of the operators */
 };
 
-static inline enum number_type calibration_number(const struct calibration *c) {
-    return engine_number(c->request->device);
+static inline const struct storage *calibration_storage(const struct calibration *c) {
+    return &c->request->weights->layout.storage;
 }
 
 static inline const struct model *calibration_model(const struct calibration *c) {

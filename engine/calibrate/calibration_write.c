@@ -146,7 +146,7 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
         if (c->experts_hit[i] > 0) {
             fprintf(file, ",%" PRIu32, c->experts_hit[i]);
         }
-        fprintf(file, ",%.6g\n", median_us);
+        fprintf(file, "%s,%.6g\n", calibration_point_type(&c->grid.points[i]), median_us);
         write_decode(&c->grid.points[i], median_us, file);
     }
 }

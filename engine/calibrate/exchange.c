@@ -172,7 +172,7 @@ static void make_graph(const struct exchange *e, const struct calibration_point 
     const struct model *model = e->graph.model;
     struct graph graph;
     const struct graph_options options =
-        calibration_graph(model, engine_number(e->device), point->variant);
+        calibration_graph(model, &e->graph.storage, point->variant);
     graph_build(&graph, model, &options);
     const struct op *op = &graph.ops[point->first_op];
     *out = (struct graph){.model = model, .storage = graph.storage};
@@ -212,7 +212,7 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
     *out = e;
     e->device = device;
     const struct graph_options options =
-        calibration_graph(model, engine_number(device), VARIANT_IS_FUSED);
+        calibration_graph(model, &weights->layout.storage, VARIANT_IS_FUSED);
     graph_build(&e->graph, model, &options);
     e->limits = (struct step_limits){.max_requests = 1,
                                      .max_tokens = model->block_tokens,
@@ -223,7 +223,8 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
                                      .workspace_bytes = (1 + model_ranks(model)) *
                                                         align_up(max_bytes, PLACEMENT_ALIGN_BYTES),
                                      .page_rows = 4};
-    const struct ranks_request request = {.device = device, .model = model, .weights = source};
+    const struct ranks_request request = {
+        .device = device, .model = model, .storage = weights->layout.storage, .weights = source};
     if (forward_open(device, &e->graph, weights, &e->limits, &e->lead, err) != 0 ||
         ranks_open(&request, &e->ranks, err) != 0 || forward_lead(e->lead, e->ranks, err) != 0) {
         exchange_close(e);

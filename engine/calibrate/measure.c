@@ -311,8 +311,8 @@ static int open_graphs(struct measure *m, const struct calibration_bounds *bound
                                        .page_rows = (uint32_t)bounds->page_rows};
     for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
         const struct graph_options options =
-            calibration_graph(m->model, engine_number(m->device), variant);
-        if (calibration_has_graph(m->model, variant)) {
+            calibration_graph(m->model, &m->weights->layout.storage, variant);
+        if (calibration_has_points(m->model, &m->weights->layout.storage, variant)) {
             graph_build(&m->graphs[variant], m->model, &options);
             if (program_make(&m->programs[variant], &m->graphs[variant], err) != 0 ||
                 packed_open(&m->packed[variant], &m->graphs[variant], &limits, err) != 0) {

@@ -64,6 +64,7 @@ static int launch_paged_attention(const struct launch *l, int32_t first, int32_t
         .page_rows = page_rows,
         .max_queries = max_queries,
         .max_extent = max_pages * page_rows,
+        .cache_fp8 = caches_fp8(l),
         .dtype = l->dtype,
     };
     return n > 0 ? l->table->paged_attention(l->device, &call) : DEVICE_OK;
@@ -99,6 +100,7 @@ static int launch_block_attention(const struct launch *l) {
         .head_size = (int32_t)l->model->head_dim,
         .max_queries = n->max_block_tokens,
         .own_cached = l->packed->limits.renews_rows,
+        .cache_fp8 = caches_fp8(l),
         .dtype = l->dtype,
     };
     return n->n_block > 0 ? l->table->block_attention(l->device, &call) : DEVICE_OK;

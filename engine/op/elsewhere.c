@@ -3,7 +3,6 @@
 
 const struct op_launch op_launch_gather = {.why_not =
                                                "our attention reads cached rows where they lie"};
-const struct op_launch op_launch_cast = {.why_not = "our kernels read what they are given"};
 const struct op_launch op_launch_moe_route = {
     .why_not = "our router is a product and a choice of experts"};
 const struct op_launch op_launch_moe_linear = {

@@ -12,6 +12,7 @@ static int launch_gate_up(const struct launch *l) {
         .n_channels = (int32_t)l->op->k,
         .n_hidden = (int32_t)l->op->n / 2,
         .dtype = l->dtype,
+        .fp8 = op_fp8(l),
     };
     return l->table->gate_up(l->device, &call);
 }

@@ -49,7 +49,8 @@ static int launch_head(const struct launch *l) {
                                    .n_channels = (int32_t)l->model->hidden,
                                    .n_vocab = (int32_t)l->model->vocab,
                                    .rounded = l->dtype == KERNEL_BF16,
-                                   .dtype = l->dtype};
+                                   .dtype = l->dtype,
+                                   .fp8 = op_fp8(l)};
     return l->table->head(l->device, &call);
 }
 

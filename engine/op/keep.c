@@ -18,6 +18,7 @@ static int launch_keep(const struct launch *l) {
         .n_tokens = counts(l)->n_keeping_tokens,
         .n_kv_heads = (int32_t)l->model->kv_heads,
         .head_size = (int32_t)l->model->head_dim,
+        .cache_fp8 = caches_fp8(l),
         .dtype = l->dtype,
     };
     return call.n_tokens > 0 ? l->table->keep(l->device, &call) : DEVICE_OK;

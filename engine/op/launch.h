@@ -22,7 +22,7 @@ static inline int64_t row_elements(const struct launch *l, int tensor) {
 static inline unsigned char *rows_at(const struct launch *l, int tensor) {
     int64_t first = l->graph->tensors[tensor].loop >= 0 ? 0 : l->instance->first_row;
     return tensor_at(l->issue, tensor) +
-           first * row_elements(l, tensor) * graph_element_bytes(l->graph);
+           first * row_elements(l, tensor) * tensor_element_bytes(l->graph, tensor);
 }
 
 static inline const void *weight(const struct launch *l, enum weight_slot slot) {
@@ -30,8 +30,23 @@ static inline const void *weight(const struct launch *l, enum weight_slot slot) 
 }
 
 static inline const void *op_weight(const struct launch *l) {
-    const unsigned char *whole = weight(l, (enum weight_slot)l->op->weight);
-    return whole + l->op->weight_rows_before * l->op->k * graph_element_bytes(l->graph);
+    const enum weight_slot slot = (enum weight_slot)l->op->weight;
+    const unsigned char *whole = weight(l, slot);
+    return whole + l->op->weight_rows_before * l->op->k *
+                       number_bytes(storage_weight(&l->graph->storage, slot));
+}
+
+/* What of a product is in fp8. */
+static inline struct call_fp8 op_fp8(const struct launch *l) {
+    const enum weight_slot slot = (enum weight_slot)l->op->weight;
+    const enum number_type type = storage_weight(&l->graph->storage, slot);
+    const float *scales = weights_scales_at(l->issue->weights, slot, l->instance->layer);
+    return scales == NULL
+               ? (struct call_fp8){.w_scale = NULL}
+               : (struct call_fp8){.w_scale = scales,
+                                   .w_rows = (int32_t)number_scale_rows(type),
+                                   .w_columns = (int32_t)number_scale_columns(type, l->op->k),
+                                   .x_too = number_is_fp8(l->graph->tensors[l->op->in[0]].type)};
 }
 
 static inline int32_t *narrow(const struct launch *l, enum packed_array array) {
@@ -93,9 +108,14 @@ static inline struct qkv split(const struct launch *l, int tensor) {
 /* This layer's rows of a pool of pages: keys, then values. */
 static inline struct qkv pool_rows(const struct launch *l) {
     const struct packed *packed = l->packed;
-    int64_t plane_bytes = packed_plane_elements(packed) * graph_element_bytes(l->graph);
+    int64_t plane_bytes = packed_plane_elements(packed) * packed->element_bytes;
     unsigned char *k = l->issue->room->pool + 2 * (int64_t)l->cache_layer * plane_bytes;
-    return (struct qkv){NULL, k, k + plane_bytes, (int64_t)l->model->kv_heads * l->model->head_dim};
+    return (struct qkv){NULL, k, k + plane_bytes,
+                        (int64_t)l->model->kv_heads * packed->head_elements};
+}
+
+static inline bool caches_fp8(const struct launch *l) {
+    return l->graph->storage.cache == NUMBER_FP8;
 }
 
 #endif

@@ -28,6 +28,7 @@ static struct call_linear call_of(const struct launch *l) {
         .dtype = l->dtype,
         .deterministic = model_ranks(l->model) > 1 && l->op->weight == WEIGHT_ROUTER,
         .by_inputs = is_expectation(l),
+        .fp8 = op_fp8(l),
     };
 }
 

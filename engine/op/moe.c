@@ -63,6 +63,7 @@ static int launch_moe_gate_up(const struct launch *l) {
         .n_channels = (int32_t)l->op->k,
         .n_hidden = (int32_t)l->op->n / 2,
         .dtype = l->dtype,
+        .fp8 = op_fp8(l),
     };
     return l->table->moe_gate_up(l->device, &call);
 }
@@ -79,6 +80,7 @@ static int launch_moe_down(const struct launch *l) {
         .n_channels = (int32_t)l->op->n,
         .n_hidden = (int32_t)l->op->k,
         .dtype = l->dtype,
+        .fp8 = op_fp8(l),
     };
     return l->table->moe_down(l->device, &call);
 }

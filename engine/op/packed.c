@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/op/op.h"
+#include "kernels/fp8.h"
 #include "kernels/rules/keyed.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
@@ -103,8 +104,9 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
                          page_rows);
     }
     const struct model *model = graph->model;
-    int64_t row_bytes = 2LL * model->layers * model->kv_heads * model->head_dim;
-    packed->pool_pages = limits->pool_bytes / (row_bytes * graph_element_bytes(graph) * page_rows);
+    int64_t row_bytes =
+        2LL * model->layers * model->kv_heads * packed->head_elements * packed->element_bytes;
+    packed->pool_pages = limits->pool_bytes / (row_bytes * page_rows);
     if (packed->pool_pages > INT32_MAX / page_rows) {
         return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
                          packed->pool_pages * page_rows, INT32_MAX);
@@ -121,8 +123,10 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
     *packed = (struct packed){
         .model = graph->model,
         .limits = *limits,
-        .pool_elements = limits->pool_bytes / graph_element_bytes(graph),
-        .element_bytes = graph_element_bytes(graph),
+        .pool_elements = limits->pool_bytes / graph_cache_element_bytes(graph),
+        .element_bytes = graph_cache_element_bytes(graph),
+        .head_elements =
+            fp8_head_elements(graph->model->head_dim, graph->storage.cache == NUMBER_FP8),
         .selects = facts & OP_SELECTS,
         .exact = facts & OP_IS_PAGED,
         .evicts = facts & OP_EVICTS,

@@ -89,6 +89,7 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
+    int64_t head_elements; /* of a head in a row of the pool */
     bool selects, exact, evicts, credits, smooths, draws, features,
         patterns;       /* the step graph is such */
     int64_t pool_pages; /* exact */
@@ -116,7 +117,7 @@ void packed_lay_out(struct packed *packed, const struct step *step);
  * pages. */
 static inline int64_t packed_plane_elements(const struct packed *packed) {
     return packed->pool_pages * packed->limits.page_rows * packed->model->kv_heads *
-           packed->model->head_dim;
+           packed->head_elements;
 }
 
 /* Elements of a store's rows of one layer: keys and values, and features where there are any; or a
@@ -127,7 +128,7 @@ static inline int64_t packed_layer_elements(const struct packed *packed, int32_t
         return (int64_t)sizeof(uint32_t) / packed->element_bytes * model->heads * n_rows;
     }
     const int64_t features = packed->features ? 2LL * model->hidden : 0;
-    return (2LL * model->kv_heads * model->head_dim + features) * n_rows;
+    return (2LL * model->kv_heads * packed->head_elements + features) * n_rows;
 }
 
 /* Masked tokens of a part whose importance is asked for. */

@@ -70,6 +70,7 @@ struct calibration_point point_of(const struct points *points, const struct op *
     const struct model *m = points->graph->model;
     struct calibration_point point = {
         .op = type->wide != WIDE_NONE ? PROFILE_PASS : type->table,
+        .type = op_profile_type(points->graph, op),
         .is_heavy = how->weightiness == OP_HEAVY,
         .variant = points->variant,
         .first_op = (uint32_t)(op - points->graph->ops),
@@ -103,7 +104,7 @@ bool points_have(const struct points *points, const struct calibration_point *wa
                       wanted->op == PROFILE_GATE_UP; /* the same columns in all three */
     for (size_t i = 0; i < grid->n; i++) {
         const struct calibration_point *point = &grid->points[i];
-        if (point->op == wanted->op &&
+        if (point->op == wanted->op && point->type == wanted->type &&
             (wanted->op != PROFILE_PASS ||
              (point->pass == wanted->pass &&
               point->sizes[POINT_PASS_CHANNELS] == wanted->sizes[POINT_PASS_CHANNELS])) &&

@@ -25,6 +25,7 @@ enum { POINT_EXCHANGE_GPUS = 0, POINT_EXCHANGE_BYTES = 1 };
 struct calibration_point {
     enum profile_op op;
     enum profile_pass pass; /* where op is PROFILE_PASS */
+    enum profile_type type;
     int64_t sizes[POINT_MAX_SIZES];
     uint32_t n_sizes, group;
     bool is_heavy; /* the device's arithmetic units bound it, at its largest sizes at least */

@@ -38,11 +38,16 @@ void program_settle(const struct program *program, const struct placement *place
 bool program_next(const struct program *program, const struct placement *placement,
                   const struct step_shape *shape, struct op_instance *instance);
 
+/* Of a tensor that kernels count in elements: those of fp8 are bytes, its scales' among them. */
+static inline int64_t tensor_element_bytes(const struct graph *graph, int tensor) {
+    return number_is_fp8(graph->tensors[tensor].type) ? FP8_BYTES : graph_element_bytes(graph);
+}
+
 /* Elements from one row of a tensor to the next. */
 static inline int64_t tensor_row_elements(const struct graph *graph, int tensor) {
     return tensor_holds_logits(graph, tensor)
                ? graph->model->vocab
-               : graph->tensors[tensor].bytes.per / graph_element_bytes(graph);
+               : graph->tensors[tensor].bytes.per / tensor_element_bytes(graph, tensor);
 }
 
 #endif

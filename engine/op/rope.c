@@ -31,6 +31,7 @@ static int launch_rope(const struct launch *l) {
         .head_size = (int32_t)l->model->head_dim,
         .rotary_size = (int32_t)model_rotary_dim(l->model),
         .epsilon = l->issue->weights->constants.norm_epsilon,
+        .kv_fp8 = exact && caches_fp8(l),
         .dtype = l->dtype,
     };
     return l->table->rope(l->device, &call);

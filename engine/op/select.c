@@ -39,6 +39,7 @@ static int launch_selection(const struct launch *l, const struct op *select,
         .head_size = (int32_t)l->model->head_dim,
         .max_candidates = n->max_candidates,
         .uniform = l->packed->limits.selects_together,
+        .cache_fp8 = caches_fp8(l),
         .part = part,
         .dtype = l->dtype,
     };

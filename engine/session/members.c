@@ -163,7 +163,7 @@ static int plan_store(struct members *members, const struct request *request, ui
         kv_rows[i] = rows_place(rows, (uint32_t)part->positions[i]);
     }
     int64_t first_byte = part->kv.n_rows > 0 ? members->sessions->by_slot[slot].store_bytes : 0;
-    part->kv.first = first_byte / graph_element_bytes(&system->graph);
+    part->kv.first = first_byte / graph_cache_element_bytes(&system->graph);
     return part->kv.n_rows * system->row_bytes <= request->kv_bytes
                ? 0
                : err_world(err,

@@ -13,7 +13,7 @@
 
 /* Bytes between places where a store may start. */
 static int64_t unit_bytes(const struct system *system) {
-    return STORE_ALIGN_ELEMENTS * graph_element_bytes(&system->graph);
+    return STORE_ALIGN_ELEMENTS * graph_cache_element_bytes(&system->graph);
 }
 
 int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,

@@ -242,7 +242,7 @@ void forward_close_host(struct forward *forward, unsigned char *host) {
 
 /* Of one layer's keys, or values. */
 static int64_t piece_bytes(const struct packed *packed) {
-    return (int64_t)packed->limits.page_rows * packed->model->kv_heads * packed->model->head_dim *
+    return (int64_t)packed->limits.page_rows * packed->model->kv_heads * packed->head_elements *
            packed->element_bytes;
 }
 
@@ -311,9 +311,13 @@ static int check_weights(const struct engine_device *device, const struct graph 
     if (weights->device != device) {
         return err_usage(err, "the weights are on another device");
     }
-    if (!storage_is(&graph->storage, engine_number(device))) {
-        return err_usage(err, "the %s device computes in %s throughout, the step graph does not",
+    if (graph->storage.wide != engine_number(device)) {
+        return err_usage(err, "the %s device computes in %s, the step graph does not",
                          device->table->name, number_words[engine_number(device)]);
+    }
+    if (weights->layout.storage.weights != graph->storage.weights ||
+        weights->layout.storage.head != graph->storage.head) {
+        return err_usage(err, "the weights are of other types than the step graph's");
     }
     return 0;
 }

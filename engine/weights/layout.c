@@ -104,8 +104,31 @@ bool weight_part_shape(const struct model *model, enum weight_slot slot, int par
     return exists;
 }
 
+bool weight_is_fp8(const struct weight_layout *layout, enum weight_slot slot) {
+    return number_is_fp8(storage_weight(&layout->storage, slot));
+}
+
+struct weight_matrices weight_matrices_of(const struct weight_layout *layout,
+                                          enum weight_slot slot) {
+    const int at_once = weight_parts_at_once(slot);
+    struct weight_matrices all = {.type = storage_weight(&layout->storage, slot)};
+    for (int part = 0; part < at_once; part++) {
+        int64_t n_rows = 0, n_columns = 0;
+        if (weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
+            all.n = weight_part_count(layout->model, slot) / at_once;
+            all.n_rows += n_rows;
+            all.n_columns = n_columns;
+        }
+    }
+    return all;
+}
+
 static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot slot) {
     int64_t bytes = 0;
+    if (weight_is_fp8(layout, slot)) {
+        const struct weight_matrices all = weight_matrices_of(layout, slot);
+        return all.n * number_matrix_bytes(all.type, all.n_rows, all.n_columns);
+    }
     for (int part = 0; part < weight_part_count(layout->model, slot); part++) {
         int64_t n_rows, n_columns;
         if (weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
@@ -149,8 +172,8 @@ static int64_t place_slots(struct weight_layout *layout, int first, int end, int
 
 /* Layers of both kinds begin with the same weights. */
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
-                       enum kernel_dtype dtype, struct err *err) {
-    *layout = (struct weight_layout){.model = model, .dtype = dtype};
+                       enum kernel_dtype dtype, const struct storage *storage, struct err *err) {
+    *layout = (struct weight_layout){.model = model, .dtype = dtype, .storage = *storage};
     int status = check_router(model, err);
     if (status != 0) {
         return status;
@@ -179,4 +202,13 @@ int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot
                ? layout->layers_bytes + n_dense * layout->dense_layer_bytes +
                      (layer - n_dense) * layout->mixture_bytes + offset
                : -1;
+}
+
+const float *weights_scales_at(const struct weights *weights, enum weight_slot slot,
+                               uint32_t layer) {
+    const struct weight_matrices all = weight_matrices_of(&weights->layout, slot);
+    const unsigned char *codes = weights_at(weights, slot, layer);
+    return codes == NULL || !weight_is_fp8(&weights->layout, slot)
+               ? NULL
+               : (const float *)(const void *)(codes + all.n * all.n_rows * all.n_columns);
 }

@@ -149,9 +149,10 @@ static int open_device(uint32_t rank, const void *arguments, struct err *err) {
 static int open_weights(uint32_t rank, const void *arguments, struct err *err) {
     struct ranks *ranks = *(struct ranks *const *)arguments;
     struct member *m = &ranks->members[rank];
-    return rank == 0 ? 0
-                     : weights_open_rank(&m->weights, &m->device, ranks->request.model, rank,
-                                         ranks->request.weights, err);
+    return rank == 0
+               ? 0
+               : weights_open_stored(&m->weights, &m->device, ranks->request.model,
+                                     &ranks->request.storage, rank, ranks->request.weights, err);
 }
 
 static int join_devices(struct ranks *ranks, struct err *err) {

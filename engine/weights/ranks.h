@@ -20,6 +20,7 @@ struct ranks_request {
     const struct engine_device *device; /* rank 0's, of whose kind the others are */
     int32_t number;                     /* of it among the machine's devices */
     const struct model *model;          /* a rank's share of it */
+    struct storage storage;             /* of the weights */
     const char *weights;                /* as weights_open takes it */
     bool batch_invariant;
 };

@@ -14,6 +14,7 @@
 
 #include "engine/weights/truncated.h"
 #include "kernels/bf16.h"
+#include "kernels/fp8.h"
 #include "sim/base/input/inputs.h"
 #include "sim/base/input/text.h"
 #include "sim/base/mem.h"
@@ -28,7 +29,7 @@ static const struct {
     {"BOOL", 1, STORED_OTHER},    {"U8", 1, STORED_OTHER},      {"I8", 1, STORED_OTHER},
     {"U16", 2, STORED_OTHER},     {"I16", 2, STORED_OTHER},     {"U32", 4, STORED_OTHER},
     {"I32", 4, STORED_OTHER},     {"U64", 8, STORED_OTHER},     {"I64", 8, STORED_OTHER},
-    {"F64", 8, STORED_OTHER},     {"C64", 8, STORED_OTHER},     {"F8_E4M3", 1, STORED_OTHER},
+    {"F64", 8, STORED_OTHER},     {"C64", 8, STORED_OTHER},     {"F8_E4M3", 1, STORED_E4M3},
     {"F8_E5M2", 1, STORED_OTHER}, {"F8_E8M0", 1, STORED_OTHER},
 };
 
@@ -49,7 +50,9 @@ bool stored_is_whole(const struct stored_tensor *tensor) {
 int stored_check_read(const struct stored_tensor *tensor, struct err *err) {
     return tensor->dtype != STORED_OTHER
                ? 0
-               : err_world(err, "%s: tensor '%s' has dtype %s; F32, BF16 and F16 are read",
+               : err_world(err,
+                           "%s: tensor '%s' has dtype %s; F32, BF16, F16 and F8_E4M3 are "
+                           "read",
                            tensor->file, tensor->name, tensor->dtype_name);
 }
 
@@ -87,6 +90,12 @@ void stored_read(const struct stored_tensor *tensor, int64_t first, int64_t n, f
     const unsigned char *from = tensor->data + first * tensor->element_bytes;
     if (tensor->dtype == STORED_F32) {
         memcpy(out, from, (size_t)n * sizeof *out);
+        return;
+    }
+    if (tensor->dtype == STORED_E4M3) {
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = e4m3_to_float(from[i]);
+        }
         return;
     }
     for (int64_t i = 0; i < n; i++) {

@@ -16,7 +16,7 @@
 
 /* STORED_OTHER: one of the format's other types, which nothing here reads. A checkpoint may have
  * such tensors, say buffers of positions, as long as no weight is one. */
-enum stored_dtype { STORED_F32, STORED_BF16, STORED_F16, STORED_OTHER };
+enum stored_dtype { STORED_F32, STORED_BF16, STORED_F16, STORED_E4M3, STORED_OTHER };
 
 /* A header is at most 100 MB long, as in the reference reader. */
 enum { STORED_MAX_DIMS = 8, STORED_MAX_HEADER_BYTES = 100000000 };
@@ -58,7 +58,8 @@ void safetensors_close(struct safetensors *file);
 /* NULL when there is no tensor of that name. */
 const struct stored_tensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* Elements [first, first + n) as float32; exact for all three types that are read. */
+/* Elements [first, first + n) as float32; exact for all types that are read,
+ * those in fp8 without their scales. */
 void stored_read(const struct stored_tensor *tensor, int64_t first, int64_t n, float *out);
 
 /* The same numbers, bit for bit, in the same type; shapes may differ. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/weights/checkpoint.h"
+#include "engine/weights/quantiser.h"
 #include "engine/weights/safetensors.h"
 #include "kernels/bf16.h"
 #include "sim/base/mem.h"
@@ -16,19 +17,7 @@
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
 
-/* ---- sources ---- */
-
-/* The part of a slot that is being made. */
-struct part {
-    enum weight_slot slot;
-    int index;
-    int number; /* its index among those of all ranks */
-    uint32_t layer;
-    int64_t n_rows, n_columns;
-    int64_t offset_bytes;
-    /* What it is part of, where the model is divided among ranks: all rows or all columns. */
-    int64_t whole_rows, whole_columns, first_row, first_column;
-};
+/* ---- parts ---- */
 
 static void divide_rows(struct part *part, int64_t first, int64_t whole) {
     part->first_row = first;
@@ -45,8 +34,7 @@ static int n_owners(const struct model *model, enum weight_slot slot) {
     return weight_holds_experts(slot) && model->expert_ranks > 1 ? (int)model->expert_ranks : 1;
 }
 
-/* Where a rank's part lies in the model's. */
-static void place_part(const struct weight_layout *layout, struct part *part) {
+void weight_place_part(const struct weight_layout *layout, struct part *part) {
     const struct model *m = layout->model;
     const int64_t rank = layout->rank, ranks = model_ranks(m), head_dim = m->head_dim;
     const int64_t kv_rows = ranks / (m->kv_copies > 0 ? m->kv_copies : 1) * part->n_rows;
@@ -91,18 +79,6 @@ static void place_part(const struct weight_layout *layout, struct part *part) {
     }
 }
 
-/* Elements of a part that are contiguous in the whole tensor. */
-static int64_t run_elements(const struct part *part) {
-    return part->n_columns == part->whole_columns ? part->n_rows * part->n_columns
-                                                  : part->n_columns;
-}
-
-/* Where element i of a part lies in what it is part of. */
-static int64_t whole_index(const struct part *part, int64_t i) {
-    int64_t row = part->first_row + i / part->n_columns;
-    return row * part->whole_columns + part->first_column + i % part->n_columns;
-}
-
 /* Calls `make` for every part of the model, in the order of the block, until one fails. */
 static int for_each_part(const struct weight_layout *layout,
                          int (*make)(void *context, const struct part *part), void *context) {
@@ -117,7 +93,7 @@ static int for_each_part(const struct weight_layout *layout,
             for (; status == 0 && part.index < n_parts; part.index++) {
                 if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
                                       &part.n_columns)) {
-                    place_part(layout, &part);
+                    weight_place_part(layout, &part);
                     status = make(context, &part);
                     part.offset_bytes +=
                         part.n_rows * part.n_columns * weight_number_bytes(layout, part.slot);
@@ -138,6 +114,7 @@ static bool is_norm(enum weight_slot slot) {
 struct drawing {
     const struct weights *weights;
     uint64_t seed;
+    struct quantiser quantiser; /* of what is in fp8 */
     struct err *err;
 };
 
@@ -153,9 +130,7 @@ static double norm_centre(const struct model *model, enum weight_slot slot) {
 /* A uniform draw in (-s, s) has the variance s^2 / 3. An embedding that is the head, too, is drawn
  * as the head: else the stream would be so full of a position's own token that this is what it
  * predicts. Biases are small: what experts are drawn with is no more than a nudge. */
-static int draw_part(void *context, const struct part *part) {
-    const struct drawing *d = context;
-    const struct engine_device *device = d->weights->device;
+static struct call_random random_of(const struct drawing *d, const struct part *part) {
     const struct model *model = d->weights->layout.model;
     bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied && model->experts == 0;
     bool is_bias = part->slot == WEIGHT_QKV_BIAS || part->slot == WEIGHT_EXPERT_BIAS;
@@ -163,10 +138,10 @@ static int draw_part(void *context, const struct part *part) {
     char stream[128];
     snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
              weight_slot_names[part->slot], part->number, part->layer);
-    const struct call_random call = {
+    return (struct call_random){
         .y = d->weights->block + part->offset_bytes,
         .key = rng_stream(d->seed, stream).s[0],
-        .first = whole_index(part, 0),
+        .first = part_whole_index(part, 0),
         .n = part->n_rows * part->n_columns,
         .run = part->n_columns,
         .stride = part->whole_columns,
@@ -174,8 +149,42 @@ static int draw_part(void *context, const struct part *part) {
         .spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in),
         .dtype = weight_dtype(part->slot, d->weights->layout.dtype),
     };
+}
+
+/* Rows [first, first + n) of a part, to the host. */
+static int draw_rows(void *context, const struct part *part, int64_t first, int64_t n,
+                     float *values) {
+    struct drawing *d = context;
+    const struct engine_device *device = d->weights->device;
+    struct call_random call = random_of(d, part);
+    call.y = d->quantiser.drawn;
+    call.first = part_whole_index(part, first * part->n_columns);
+    call.n = n * part->n_columns;
+    call.dtype = KERNEL_F32;
+    int status = device->table->random(device->device, &call);
+    status = status == DEVICE_OK ? device->table->download(device->device, values, call.y,
+                                                           call.n * (int64_t)sizeof *values)
+                                 : status;
+    return engine_device_err(device, status, "making random weights", d->err);
+}
+
+static int draw_part(void *context, const struct part *part) {
+    struct drawing *d = context;
+    const struct engine_device *device = d->weights->device;
+    if (weight_is_fp8(&d->weights->layout, part->slot)) {
+        const struct quantiser_source source = {draw_rows, NULL, d};
+        return part->index > 0 ? 0 : quantiser_fill(&d->quantiser, part, &source, d->err);
+    }
+    const struct call_random call = random_of(d, part);
     return engine_device_err(device, device->table->random(device->device, &call),
                              "making random weights", d->err);
+}
+
+static int draw_all(struct drawing *d) {
+    int status = quantiser_open(&d->quantiser, d->weights, d->err);
+    status = status == 0 ? for_each_part(&d->weights->layout, draw_part, d) : status;
+    quantiser_close(&d->quantiser);
+    return status;
 }
 
 /* ---- checkpoints ---- */
@@ -189,7 +198,9 @@ struct reading {
     const struct engine_device *device;
     const struct checkpoint_family *family;
     struct safetensors files;
-    bool *is_claimed; /* [n_tensors], while check_surplus runs */
+    struct quantiser quantiser;      /* of what is in fp8 */
+    const struct stored_tensor *met; /* of those, the last */
+    bool *is_claimed;                /* [n_tensors], while check_surplus runs */
     const char *folder;
     struct err *err;
     float *values; /* [PIECE_ELEMENTS] */
@@ -240,7 +251,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
         for (beside.index = 0; weight_part_shape(layout->model, part->slot, beside.index,
                                                  &beside.n_rows, &beside.n_columns);
              beside.index++) {
-            place_part(layout, &beside);
+            weight_place_part(layout, &beside);
             *first_row = beside.index == part->index ? n_rows : *first_row;
             n_rows += beside.whole_rows;
         }
@@ -267,28 +278,58 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
     return tensor;
 }
 
-/* Elements [first, first + n) of a part, which begins rows_before rows into the tensor. */
-static void read_piece(const struct stored_tensor *tensor, const struct part *part,
-                       int64_t rows_before, int64_t first, int64_t n, float *values) {
-    const int64_t run = run_elements(part), before = rows_before * part->whole_columns;
-    for (int64_t at = first; at < first + n;) {
-        int64_t end = (at / run + 1) * run;
-        end = end < first + n ? end : first + n;
-        stored_read(tensor, before + whole_index(part, at), end - at, values + (at - first));
-        at = end;
+/* A part's tensor, where in it the part begins, and the scales of one in fp8. */
+static int find_stored(const struct reading *r, const struct part *part, struct stored_part *out) {
+    *out = (struct stored_part){.part = part};
+    out->tensor = find_part(r, part, &out->rows_before);
+    return out->tensor == NULL ? err_status(r->err)
+                               : stored_scales_find(&r->files, out->tensor, &out->scales, r->err);
+}
+
+static int read_rows(void *context, const struct part *part, int64_t first, int64_t n,
+                     float *values) {
+    struct reading *r = context;
+    struct stored_part stored;
+    int status = find_stored(r, part, &stored);
+    if (status == 0) {
+        stored_part_read(&stored, first * part->n_columns, n * part->n_columns, values);
     }
+    return status;
+}
+
+/* The scales of rows [first, first + n) of a part as the checkpoint has them; none where it is not
+ * in fp8. */
+static int read_scales(void *context, const struct part *part, int64_t first, int64_t n,
+                       enum number_type type, float *scales) {
+    struct reading *r = context;
+    struct stored_part stored;
+    int status = find_stored(r, part, &stored);
+    if (status != 0) {
+        return status;
+    }
+    const struct stored_tensor *tensor = stored.tensor, *met = r->met != NULL ? r->met : tensor;
+    r->met = tensor;
+    return (tensor->dtype == STORED_E4M3) == (met->dtype == STORED_E4M3)
+               ? stored_part_scales(&stored, first, n, type, scales, r->err)
+               : err_world(r->err,
+                           "%s: '%s' is %s and '%s' %s: weights in fp8 are read where all that "
+                           "products read are; leave storage.weights out, and they are expanded",
+                           r->folder, met->name, met->dtype_name, tensor->name, tensor->dtype_name);
 }
 
 static int read_part(void *context, const struct part *part) {
     struct reading *r = context;
-    int64_t first_row;
-    const struct stored_tensor *tensor = find_part(r, part, &first_row);
+    struct stored_part stored;
+    if (weight_is_fp8(&r->weights->layout, part->slot)) {
+        const struct quantiser_source source = {read_rows, read_scales, r};
+        return part->index > 0 ? 0 : quantiser_fill(&r->quantiser, part, &source, r->err);
+    }
     int64_t n = part->n_rows * part->n_columns;
     int64_t width = weight_number_bytes(&r->weights->layout, part->slot);
-    int status = tensor != NULL ? 0 : err_status(r->err);
+    int status = find_stored(r, part, &stored);
     for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
         int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
-        read_piece(tensor, part, first_row, first, piece, r->values);
+        stored_part_read(&stored, first, piece, r->values);
         status = put(r, part->slot, part->offset_bytes + first * width, piece);
     }
     return status;
@@ -315,6 +356,7 @@ static int claim_part(void *context, const struct part *part) {
         const struct stored_tensor *tensor = safetensors_find(&r->files, name);
         if (tensor != NULL) {
             r->is_claimed[tensor - r->files.tensors] = true;
+            stored_scales_claim(&r->files, tensor, r->is_claimed);
         }
     }
     return 0;
@@ -377,10 +419,12 @@ static int read_files(struct reading *r) {
     }
     status = check_surplus(r);
     status = status == 0 ? open_buffers(r) : status;
+    status = status == 0 ? quantiser_open(&r->quantiser, r->weights, r->err) : status;
     status = status == 0 ? for_each_part(&r->weights->layout, read_part, r) : status;
     if (status == 0) {
         status = device_err(r, r->device->table->finish(r->device->device), "uploading weights");
     }
+    quantiser_close(&r->quantiser);
     close_buffers(r);
     safetensors_close(&r->files);
     return status;
@@ -408,7 +452,7 @@ static int fill(struct weights *weights, const struct checkpoint_family *family,
                              source);
         }
         weights->constants = checkpoint_constants(family);
-        return for_each_part(&weights->layout, draw_part, &drawing);
+        return draw_all(&drawing);
     }
     if (lacks_seed(source)) {
         return err_usage(err,
@@ -450,9 +494,16 @@ int weights_open(struct weights *weights, const struct engine_device *device,
 int weights_open_rank(struct weights *weights, const struct engine_device *device,
                       const struct model *model, uint32_t rank, const char *source,
                       struct err *err) {
+    const struct storage storage = storage_of(engine_number(device));
+    return weights_open_stored(weights, device, model, &storage, rank, source, err);
+}
+
+int weights_open_stored(struct weights *weights, const struct engine_device *device,
+                        const struct model *model, const struct storage *storage, uint32_t rank,
+                        const char *source, struct err *err) {
     ASSERT(rank < model_ranks(model));
     *weights = (struct weights){.device = device};
-    int status = weight_layout_make(&weights->layout, model, device->dtype, err);
+    int status = weight_layout_make(&weights->layout, model, device->dtype, storage, err);
     if (status != 0) {
         return status;
     }

@@ -14,6 +14,7 @@
 #include "engine/weights/rotation.h"
 #include "sim/base/err.h"
 #include "sim/model/model.h"
+#include "sim/model/storage.h"
 #include "sim/model/weight_slot.h"
 
 enum {
@@ -24,8 +25,9 @@ extern const char *const weight_slot_names[WEIGHT_SLOT_COUNT];
 
 struct weight_layout {
     const struct model *model;
-    uint32_t rank; /* of model_ranks(model) */
-    enum kernel_dtype dtype;
+    uint32_t rank;           /* of model_ranks(model) */
+    enum kernel_dtype dtype; /* of what is not in fp8 */
+    struct storage storage;
     /* Of weights outside the layers, in the block; of a layer's weights, from the layer's first
      * byte. -1 where the model has no such weight. */
     int64_t offset_bytes[WEIGHT_SLOT_COUNT];
@@ -40,10 +42,10 @@ struct weight_constants {
     float norm_epsilon;
 };
 
-/* Rank 0's, which is all there is where the model is not divided. ERR_USAGE when the router is one
- * that the kernels do not run. */
+/* Rank 0's, which is all there is where the model is not divided; what storage does not have in fp8
+ * is in the dtype. ERR_USAGE when the router is one that the kernels do not run. */
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
-                       enum kernel_dtype dtype, struct err *err);
+                       enum kernel_dtype dtype, const struct storage *storage, struct err *err);
 
 /* SEED of `random:SEED`, which asks for random weights; NULL where `source` is a folder. */
 const char *weights_seed(const char *source);
@@ -68,6 +70,16 @@ static inline enum kernel_dtype weight_dtype(enum weight_slot slot, enum kernel_
  * head: where it begins in the embedding). */
 int64_t weight_number_bytes(const struct weight_layout *layout, enum weight_slot slot);
 void weight_layout_set_rank(struct weight_layout *layout, uint32_t rank);
+
+/* Whether a slot's matrices are in fp8, and the scales that such have for each number of rows and
+ * columns; its matrices, one for each expert: how many, and their rows and columns. */
+bool weight_is_fp8(const struct weight_layout *layout, enum weight_slot slot);
+struct weight_matrices {
+    enum number_type type;
+    int64_t n, n_rows, n_columns;
+};
+struct weight_matrices weight_matrices_of(const struct weight_layout *layout,
+                                          enum weight_slot slot);
 
 /* -1 where the layer has no such weight. */
 int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
@@ -105,6 +117,12 @@ int weights_open(struct weights *weights, const struct engine_device *device,
 int weights_open_rank(struct weights *weights, const struct engine_device *device,
                       const struct model *model, uint32_t rank, const char *source,
                       struct err *err);
+/* The same, with numbers of fp8 where storage has them: those of a checkpoint in fp8 with scales of
+ * the same layout are taken as they are; all others are quantised. A checkpoint in fp8 that is
+ * opened in wider numbers is expanded. */
+int weights_open_stored(struct weights *weights, const struct engine_device *device,
+                        const struct model *model, const struct storage *storage, uint32_t rank,
+                        const char *source, struct err *err);
 void weights_close(struct weights *weights);
 
 /* NULL where the model has no such weight. */
@@ -113,5 +131,9 @@ static inline const void *weights_at(const struct weights *weights, enum weight_
     int64_t offset = weight_offset_bytes(&weights->layout, slot, layer);
     return offset < 0 ? NULL : weights->block + offset;
 }
+
+/* The scales of a slot in fp8, those of each matrix in turn; NULL where it is not in fp8. */
+const float *weights_scales_at(const struct weights *weights, enum weight_slot slot,
+                               uint32_t layer);
 
 #endif

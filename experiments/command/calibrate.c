@@ -35,6 +35,10 @@ static const struct option own_options[] = {
      false},
     {"expert-parallel", NULL, "they divide a mixture's experts instead of every expert's width",
      false},
+    {"set", "storage.KEY=TYPE",
+     "measure products of other types: storage.weights, storage.activations and storage.head "
+     "(default: all as the back end computes)",
+     false},
     {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
     {"minutes", "M",
      "how long to measure (default: 6); less time means fewer rounds of operators, one at least, "
@@ -184,6 +188,31 @@ static int name_system(const struct options *options, struct asked_calibration *
     return 0;
 }
 
+/* Number types that are not the back end's own. */
+enum { OWN_SETTINGS = 3, MOST_TYPES = 4 };
+
+static int read_types(const struct options *options, struct setting *settings, uint32_t *n,
+                      struct err *err) {
+    const char *sets[OPTIONS_MOST_GIVEN];
+    const size_t n_sets = options_values(options, "set", sets);
+    for (size_t i = 0; i < n_sets; i++) {
+        const char *equals = strchr(sets[i], '=');
+        struct setting *setting = &settings[*n];
+        if (equals == NULL || name_behind(sets[i], "storage.") == NULL || i == MOST_TYPES ||
+            equals - sets[i] >= (ptrdiff_t)sizeof setting->key) {
+            return err_usage(err,
+                             "calibrate: --set '%s' is no storage.KEY=TYPE, of which there may "
+                             "be %d",
+                             sets[i], MOST_TYPES);
+        }
+        *setting = (struct setting){.place = "--set"};
+        snprintf(setting->key, sizeof setting->key, "%.*s", (int)(equals - sets[i]), sets[i]);
+        snprintf(setting->value, sizeof setting->value, "%s", equals + 1);
+        ++*n;
+    }
+    return 0;
+}
+
 static int open_system(const struct options *options, struct asked_calibration *asked,
                        struct err *err) {
     const char *gpu, *system;
@@ -192,11 +221,16 @@ static int open_system(const struct options *options, struct asked_calibration *
     if (status != 0) {
         return status;
     }
-    struct setting settings[] = {
+    struct setting settings[OWN_SETTINGS + MOST_TYPES] = {
         {.key = "storage.weights", .place = "--backend"},
         {.key = "tensor_parallel", .place = "--tensor-parallel"},
         {.key = "expert_parallel", .place = "--expert-parallel"},
     };
+    uint32_t n_settings = OWN_SETTINGS;
+    status = read_types(options, settings, &n_settings, err);
+    if (status != 0) {
+        return status;
+    }
     snprintf(settings[0].value, sizeof settings[0].value, "%s",
              number_words[engine_number(&asked->device)]);
     snprintf(settings[1].value, sizeof settings[1].value, "%" PRIu64, asked->n_ranks);
@@ -206,9 +240,13 @@ static int open_system(const struct options *options, struct asked_calibration *
                                            .model = asked->model,
                                            .gpu = gpu,
                                            .overrides = settings,
-                                           .n_overrides = sizeof settings / sizeof settings[0],
+                                           .n_overrides = n_settings,
                                            .roofline = true};
-    return system_open(&request, &asked->system, err);
+    status = system_open(&request, &asked->system, err);
+    return status == 0 && asked->system->graph.storage.cache == NUMBER_FP8
+               ? err_usage(err, "calibrate: attention to cached rows in fp8 is not measured: leave "
+                                "storage.cache out")
+               : status;
 }
 
 static int open_asked(const struct options *options, struct asked_calibration *asked,
@@ -221,9 +259,10 @@ static int open_asked(const struct options *options, struct asked_calibration *a
     }
     asked->device.counts_energy = options_has(options, "clocks");
     status = status == 0 ? open_system(options, asked, err) : status;
-    return status == 0 ? weights_open(&asked->weights, &asked->device, asked->system->model,
-                                      asked->weights_source, err)
-                       : status;
+    return status == 0
+               ? weights_open_stored(&asked->weights, &asked->device, asked->system->model,
+                                     &asked->system->graph.storage, 0, asked->weights_source, err)
+               : status;
 }
 
 static void close_asked(struct asked_calibration *asked) {

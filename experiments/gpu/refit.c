@@ -25,6 +25,8 @@
 #include "sim/step/builder.h"
 #include "sim/system/system.h"
 
+static const struct storage bf16; /* throughout, as all calibrations that are kept */
+
 enum { MOST_CARDS = 16, MOST_SAMPLES = MOST_CARDS * CALIBRATION_MAX_STEPS };
 
 static struct err err;
@@ -111,7 +113,7 @@ static void read_all_operators(const json_t *list, const struct model *model,
         if (!calibration_has_graph(model, variant)) {
             continue;
         }
-        struct graph_options options = calibration_graph(model, NUMBER_BF16, variant);
+        struct graph_options options = calibration_graph(model, &bf16, variant);
         graph_build(graph, model, &options);
         for (size_t i = 0; i < steps->n; i++) {
             if (calibration_step_variant(&steps->list[i]) == variant) {
@@ -180,7 +182,7 @@ static struct calibration_report *load_report(const char *path, const struct sys
     one = json_array_get(json_object_get(json_array_get(list, 0), "operators"), 0);
     *is_shared = json_object_get(one, "between_ns") != NULL;
     json_decref(root);
-    const struct calibration_prices prices = {system, profile, NUMBER_BF16};
+    const struct calibration_prices prices = {system, profile, &bf16};
     check(calibration_price(&report->steps, &prices, &err), path);
     return report;
 }
@@ -245,7 +247,7 @@ static struct calibration_report *read_report(const char *path, const struct sys
                                               struct profile *profile, double *event_ns) {
     enum { MOST_US = 6, PARTS = 4 };
     static struct calibration_steps scaled;
-    const struct calibration_prices prices = {system, profile, NUMBER_BF16};
+    const struct calibration_prices prices = {system, profile, &bf16};
     bool is_shared;
     struct calibration_report *report = load_report(path, system, profile, &is_shared);
     double least = INFINITY;
@@ -500,7 +502,7 @@ static struct system *system_of(const char *path, const char *text) {
 static void predict(const struct card *cards, size_t n_cards, const struct system *system,
                     struct profile *profile, struct pooled *pooled) {
     struct calibration_report *reports[MOST_CARDS] = {NULL};
-    const struct calibration_prices prices = {system, profile, NUMBER_BF16};
+    const struct calibration_prices prices = {system, profile, &bf16};
     for (size_t c = 0; c < n_cards; c++) {
         struct calibration_report *report = cards[c].report;
         check(calibration_price(&report->steps, &prices, &err), cards[c].path);

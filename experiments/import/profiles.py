@@ -6,6 +6,8 @@
 SOURCES holds two folders of gzip'd CSV files:
   aiconfigurator/         <gpu>_{gemm,context_attention,generation_attention,moe,nccl}_bf16.csv.gz,
                           the bf16 rows of ai-dynamo/aiconfigurator's parquet tables as text
+                          <gpu>_gemm_{fp8,fp8_block}.csv.gz, those of its products in fp8, where there are any (the
+                          package aiconfigurator-core 0.12.0 has them)
   llmservingsim_profiles/ <gpu>_llama31_8b_tp1_{dense,per_sequence,attention}.csv.gz,
                           casys-kaist/LLMServingSim's profiler/perf, unchanged
 OUT receives one long-format file a GPU. Python's standard library only; the output depends on
@@ -68,6 +70,22 @@ def rows_of(folder, name):
         yield from csv.DictReader(f)
 
 
+# What the source calls types of products, and we; their scales are of rows, and of 128 x 128.
+FP8_TYPES = {"fp8": "fp8-channel", "fp8_block": "fp8"}
+
+
+def fp8_products(folder, name):
+    """As the bf16 products, with their type before the time; rows of powers of two alone."""
+    out = []
+    for source, ours in FP8_TYPES.items():
+        file = "%s_gemm_%s.csv.gz" % (name, source)
+        for r in rows_of(folder, file) if os.path.exists(os.path.join(folder, file)) else ():
+            m, n, k = int(r["m"]), int(r["n"]), int(r["k"])
+            if n >= 512 and k >= 512 and m & (m - 1) == 0:
+                out.append(("gemm", m, n, k, ours, us(r["latency_ms"], 1e3)))
+    return out
+
+
 def us(text, scale):
     return "%.6g" % (float(text) * scale)
 
@@ -94,6 +112,7 @@ def from_aiconfigurator(folder, name, ungated):
         m, n, k = int(r["m"]), int(r["n"]), int(r["k"])
         if n >= 512 and k >= 512:
             out.append(("gemm", m, n, k, us(r["latency_ms"], 1e3)))
+    out += fp8_products(folder, name)
     for r in rows_of(folder, name + "_context_attention_bf16.csv.gz"):
         heads = int(r["num_heads"])
         if heads >= 4:
@@ -168,7 +187,7 @@ def write(path, head, rows):
     with open(path, "w", newline="\n") as f:
         first, rest = head.split("\n", 1)
         f.write("%s\n# rows: %d\n%s\n%s\n" % (first, len(best), rest, COLUMNS))
-        for key in sorted(best, key=lambda k: (operators.index(k[0]), k[1:])):
+        for key in sorted(best, key=lambda k: (operators.index(k[0]), isinstance(k[-1], str), k[1:])):
             f.write(",".join(map(str, key)) + "," + best[key] + "\n")
     print("%s: %d rows, %d bytes" % (path, len(best), os.path.getsize(path)))
 
@@ -189,7 +208,9 @@ def main():
             "experiments/import/profiles.py); nobody counted",
             "# Transformation (experiments/import/profiles.py): milliseconds to microseconds; "
             "message elements to bytes of one GPU (a gathering's size / gpus); decode kv = isl + step; expert_ffn = inter_size / tp.",
-            "# Dropped: products with n or k below 512; attention with fewer than 4 query heads; "
+            "# Types: gemm rows of fp8 are the source's fp8_block (DeepGEMM, FlashInfer, CUTLASS or Triton, scales of "
+            "128 x 128), of fp8-channel its fp8 (CUTLASS, scaled by row); whether a time holds the quantising of inputs the source does not say.",
+            "# Dropped: products of fp8 at other rows than powers of two; products with n or k below 512; attention with fewer than 4 query heads; "
             "MoE routings other than power_law_1.01; " +
             ("experts without a gate (Nemotron-H); " if ungated else "") +
             "of two kernels for one shape the slower.",

@@ -231,11 +231,11 @@ int compose_check_system(const struct system *system, struct err *err) {
     }
     status = check_profile(system->profile, path, system->gpu, err);
     if (status == 0 && profile_type(system->profile) == PROFILE_F32 &&
-        !storage_is(&system->graph.storage, NUMBER_F32)) {
+        system->graph.storage.wide != NUMBER_F32) {
         status = err_usage(err,
-                           "%s was measured in float32, the system's weights are %s: --set "
+                           "%s was measured in float32, the system's numbers are %s: --set "
                            "storage.weights=f32",
-                           path, number_words[system->graph.storage.weights]);
+                           path, number_words[system->graph.storage.wide]);
     }
     return status;
 }

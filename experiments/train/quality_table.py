@@ -69,4 +69,5 @@ def main():
                             r["makespan_s"] / q["right"] if q["right"] else ""])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@
 
 #include "kernels/device.h"
 #include "kernels/device/mapped.h"
+#include "kernels/fp8.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_blas.h"
 #include "kernels/ref/cpu_ranks.h"
@@ -36,6 +37,7 @@ struct device {
     int64_t allocated_bytes;
     struct mapped mapped;
     struct cpu_room room;
+    float codes[E4M3_CODES]; /* the room's */
     struct cpu_ranks *ranks; /* NULL: alone */
     int32_t rank;
     const char *trouble;
@@ -87,8 +89,7 @@ static int64_t cpu_allocated_bytes(const struct device *device) {
 }
 
 static int64_t cpu_own_bytes(const struct device *device) {
-    (void)device;
-    return CPU_ROOM_BYTES;
+    return CPU_ROOM_BYTES + (device->room.weights != NULL ? CPU_WEIGHTS_BYTES : 0);
 }
 
 /* ---- mapped memory ---- */
@@ -243,6 +244,10 @@ static int cpu_open(int32_t index, enum kernel_dtype dtype, struct device **out,
         cpu_close(device);
         return DEVICE_NO_MEMORY;
     }
+    for (int code = 0; code < E4M3_CODES; code++) {
+        device->codes[code] = e4m3_to_float((uint8_t)code);
+    }
+    device->room.codes = device->codes;
     device->room.query = room;
     device->room.inputs = (float *)(void *)(device->room.query + CPU_MAX_INPUTS);
     device->room.outputs = device->room.inputs + (int64_t)CPU_PANEL_ROWS * CPU_MAX_INPUTS;
@@ -373,6 +378,19 @@ static int ref_status(struct device *device, bool ran) {
     return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
 }
 
+/* A product in single precision: it has few enough inputs, and the first in fp8 makes room. */
+static int prepare(struct device *device, int32_t n_inputs, const struct call_fp8 *fp8) {
+    if (n_inputs > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    void *weights = device->room.weights;
+    const int status = fp8->w_scale == NULL || weights != NULL
+                           ? DEVICE_OK
+                           : take(device, CPU_WEIGHTS_BYTES, 0, &weights);
+    device->room.weights = weights;
+    return status;
+}
+
 static int cpu_run_linear(struct device *device, const struct call_linear *call) {
     if (call->dtype == KERNEL_BF16) {
         ref_linear(call);
@@ -382,48 +400,29 @@ static int cpu_run_linear(struct device *device, const struct call_linear *call)
         cpu_linear_by_inputs(&device->room, call);
         return DEVICE_OK;
     }
-    if (call->n_inputs > CPU_MAX_INPUTS) {
-        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    const int status = prepare(device, call->n_inputs, &call->fp8);
+    if (status == DEVICE_OK) {
+        cpu_linear(&device->room, call);
     }
-    cpu_linear(&device->room, call);
-    return DEVICE_OK;
+    return status;
 }
 
-static int cpu_run_gate_up(struct device *device, const struct call_gate_up *call) {
-    if (call->dtype == KERNEL_BF16) {
-        ref_gate_up(call);
-        return DEVICE_OK;
+/* Products with a reference implementation and one in single precision. */
+#define RUN_PRODUCT(kernel, n_inputs)                                                              \
+    static int cpu_run_##kernel(struct device *device, const struct call_##kernel *call) {         \
+        if (call->dtype == KERNEL_BF16) {                                                          \
+            ref_##kernel(call);                                                                    \
+            return DEVICE_OK;                                                                      \
+        }                                                                                          \
+        const int status = prepare(device, call->n_inputs, &call->fp8);                            \
+        if (status == DEVICE_OK) {                                                                 \
+            cpu_##kernel(&device->room, call);                                                     \
+        }                                                                                          \
+        return status;                                                                             \
     }
-    if (call->n_channels > CPU_MAX_INPUTS) {
-        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
-    }
-    cpu_gate_up(&device->room, call);
-    return DEVICE_OK;
-}
-
-static int cpu_run_moe_gate_up(struct device *device, const struct call_moe_gate_up *call) {
-    if (call->dtype == KERNEL_BF16) {
-        ref_moe_gate_up(call);
-        return DEVICE_OK;
-    }
-    if (call->n_channels > CPU_MAX_INPUTS) {
-        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
-    }
-    cpu_moe_gate_up(&device->room, call);
-    return DEVICE_OK;
-}
-
-static int cpu_run_moe_down(struct device *device, const struct call_moe_down *call) {
-    if (call->dtype == KERNEL_BF16) {
-        ref_moe_down(call);
-        return DEVICE_OK;
-    }
-    if (call->n_hidden > CPU_MAX_INPUTS) {
-        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
-    }
-    cpu_moe_down(&device->room, call);
-    return DEVICE_OK;
-}
+RUN_PRODUCT(gate_up, n_channels)
+RUN_PRODUCT(moe_gate_up, n_channels)
+RUN_PRODUCT(moe_down, n_hidden)
 
 static int cpu_run_dense_attention(struct device *device, const struct call_dense_attention *call) {
     if (call->dtype == KERNEL_BF16) {
@@ -440,7 +439,7 @@ static int cpu_run_block_attention(struct device *device, const struct call_bloc
     if (call->dtype == KERNEL_BF16) {
         return ref_status(device, ref_block_attention(call));
     }
-    cpu_block_attention(call);
+    cpu_block_attention(&device->room, call);
     return DEVICE_OK;
 }
 
@@ -448,7 +447,7 @@ static int cpu_run_paged_attention(struct device *device, const struct call_page
     if (call->dtype == KERNEL_BF16) {
         return ref_status(device, ref_paged_attention(call));
     }
-    cpu_paged_attention(call);
+    cpu_paged_attention(&device->room, call);
     return DEVICE_OK;
 }
 
@@ -503,8 +502,11 @@ static int cpu_run_head(struct device *device, const struct call_head *call) {
         call->n_vocab > HEAD_SCRATCH_BYTES / (int)sizeof(float)) {
         return fail(device, DEVICE_REFUSED, "a head that rounds single precision or is too large");
     }
-    cpu_head(&device->room, call);
-    return DEVICE_OK;
+    const int status = prepare(device, call->n_channels, &call->fp8);
+    if (status == DEVICE_OK) {
+        cpu_head(&device->room, call);
+    }
+    return status;
 }
 
 static int cpu_run_draw(struct device *device, const struct call_draw *call) {

@@ -23,6 +23,12 @@ static int kernel_status(struct device *device, cudaError_t status, const char *
 #define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
 #include "kernels/kernels.def"
 
+/* Its products read bf16 alone: fp8 is refused where systems are (engine/supported.c). */
+int device_quantise(struct device *device, const struct call_quantise *call) {
+    (void)call;
+    return device_refuse(device, "quantise: the GPU has no products of fp8 yet");
+}
+
 int device_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
     own.invariant = device->invariant;

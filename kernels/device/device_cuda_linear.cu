@@ -316,7 +316,8 @@ static bool linear_valid(const struct call_linear *call) {
     return call->dtype == KERNEL_BF16 && call->n_tokens >= 0 && call->n_outputs > 0 &&
            call->n_inputs > 0 && call->n_inputs % 8 == 0 && call->x_stride % 8 == 0 &&
            call->y_stride % 8 == 0 && call->x_stride >= call->n_inputs &&
-           call->y_stride >= call->n_outputs && (!call->by_inputs || call->n_outputs % 8 == 0);
+           call->y_stride >= call->n_outputs && (!call->by_inputs || call->n_outputs % 8 == 0) &&
+           !call->fp8.w_scale;
 }
 
 /* Where the table is full nothing is tried. */

@@ -2,13 +2,22 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
 
 /* A run of keys and values of one head: row i at element i stride from the first. */
 struct segment {
     const void *k, *v;
     int64_t k_first, v_first, stride, n_rows;
+    bool fp8;
 };
+
+/* Number d of a head's row at element `at`. */
+static double load(const struct segment *s, const void *rows, int64_t at, int64_t d, int64_t size,
+                   enum kernel_dtype dtype) {
+    return s->fp8 ? (double)fp8_row_at((const uint8_t *)rows + at, size, FP8_HEAD_GROUP, d)
+                  : ref_load(rows, dtype, at + d);
+}
 
 /* y[y_at ..] = softmax(q k' / sqrt(D)) v over the segments in turn; p and sum are room for all
  * the segments' rows and for D numbers. */
@@ -22,8 +31,8 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
             double score = 0;
             for (int64_t d = 0; d < head_size; d++) {
                 score += ref_load(q, dtype, q_at + d) *
-                         ref_load(segments[s].k, dtype,
-                                  segments[s].k_first + row * segments[s].stride + d);
+                         load(&segments[s], segments[s].k,
+                              segments[s].k_first + row * segments[s].stride, d, head_size, dtype);
             }
             p[n] = score / sqrt((double)head_size);
             top = p[n] > top ? p[n] : top;
@@ -39,8 +48,9 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
             const double e = exp(p[n++] - top);
             weight += e;
             for (int64_t d = 0; d < head_size; d++) {
-                sum[d] += e * ref_load(segments[s].v, dtype,
-                                       segments[s].v_first + row * segments[s].stride + d);
+                sum[d] +=
+                    e * load(&segments[s], segments[s].v,
+                             segments[s].v_first + row * segments[s].stride, d, head_size, dtype);
             }
         }
     }
@@ -70,7 +80,7 @@ bool ref_dense_attention(const struct call_dense_attention *call) {
         }
         for (int64_t head = 0; head < call->n_heads; head++) {
             const int64_t at = first * call->kv_stride + head / group * size;
-            const struct segment all = {call->k, call->v, at, at, call->kv_stride, n};
+            const struct segment all = {call->k, call->v, at, at, call->kv_stride, n, false};
             for (int64_t t = queries.first; t < queries.end; t++) {
                 attend(call->q, t * call->q_stride + head * size, &all, 1, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);
@@ -93,11 +103,13 @@ bool ref_block_attention(const struct call_block_attention *call) {
         }
         for (int64_t head = 0; head < call->n_heads; head++) {
             const int64_t kv_head = head / group;
-            const int64_t cached = call->cache_start[r] + kv_head * kept * size;
+            const int64_t wide = fp8_head_elements(size, call->cache_fp8);
+            const int64_t cached = call->cache_start[r] + kv_head * kept * wide;
             const int64_t fresh = first * call->kv_stride + kv_head * size;
-            const struct segment both[2] = {{call->cache, call->cache, cached,
-                                             cached + call->n_kv_heads * kept * size, size, kept},
-                                            {call->k, call->v, fresh, fresh, call->kv_stride, n}};
+            const struct segment both[2] = {
+                {call->cache, call->cache, cached, cached + call->n_kv_heads * kept * wide, wide,
+                 kept, call->cache_fp8},
+                {call->k, call->v, fresh, fresh, call->kv_stride, n, false}};
             for (int64_t t = first; t < first + n; t++) {
                 attend(call->q, t * call->q_stride + head * size, both, n_segments, size,
                        call->dtype, call->y, t * call->y_stride + head * size, room + size, room);
@@ -114,9 +126,11 @@ static int page_segments(const struct call_paged_attention *call, int64_t r, int
     int n = 0;
     for (int32_t row = 0; row < extent; row += call->page_rows) {
         const int64_t page = call->pages[r * call->max_pages + row / call->page_rows];
-        const int64_t at = page * call->page_rows * call->kv_stride + kv_head * call->head_size;
+        const int64_t at = page * call->page_rows * call->kv_stride +
+                           kv_head * fp8_head_elements(call->head_size, call->cache_fp8);
         const int32_t n_rows = extent - row < call->page_rows ? extent - row : call->page_rows;
-        segments[n++] = (struct segment){call->k, call->v, at, at, call->kv_stride, n_rows};
+        segments[n++] =
+            (struct segment){call->k, call->v, at, at, call->kv_stride, n_rows, call->cache_fp8};
     }
     return n;
 }

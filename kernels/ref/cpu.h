@@ -16,16 +16,21 @@ enum { CPU_PANEL_ROWS = 16, CPU_PANEL_OUTPUTS = 256, CPU_MAX_INPUTS = 32768 };
 
 /* What the kernels work in; one a device. */
 struct cpu_room {
-    float *inputs;  /* [CPU_PANEL_ROWS, CPU_MAX_INPUTS], a panel that is not full; a query */
-    float *outputs; /* [CPU_PANEL_OUTPUTS, CPU_PANEL_ROWS] */
-    double *query;  /* [CPU_MAX_INPUTS], mean queries of all heads */
+    const float *codes; /* [E4M3_CODES], their values */
+    float *inputs;      /* [CPU_PANEL_ROWS, CPU_MAX_INPUTS], a panel that is not full; a query */
+    float *outputs;     /* [CPU_PANEL_OUTPUTS, CPU_PANEL_ROWS] */
+    double *query;      /* [CPU_MAX_INPUTS], mean queries of all heads */
+    float *weights;     /* [CPU_PANEL_OUTPUTS, CPU_MAX_INPUTS], those in fp8; NULL: there are
+                            none */
 };
 enum {
     CPU_ROOM_BYTES = CPU_PANEL_ROWS * (CPU_MAX_INPUTS + CPU_PANEL_OUTPUTS) * (int)sizeof(float) +
-                     CPU_MAX_INPUTS * (int)sizeof(double)
+                     CPU_MAX_INPUTS * (int)sizeof(double),
+    CPU_WEIGHTS_BYTES = CPU_PANEL_OUTPUTS * CPU_MAX_INPUTS * (int)sizeof(float)
 };
 
-/* At most CPU_MAX_INPUTS inputs; by_inputs any number of them. */
+/* At most CPU_MAX_INPUTS inputs; by_inputs any number of them. What is in fp8 is multiplied as
+ * single precision: codes times scales, rounded. */
 void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
 void cpu_linear_by_inputs(const struct cpu_room *room, const struct call_linear *call);
 /* What cpu_linear and the reference implementation of swiglu give after one another, but for
@@ -39,8 +44,8 @@ void cpu_moe_down(const struct cpu_room *room, const struct call_moe_down *call)
  * own, or through its pages, so that the same keys in the same order give the same bits in all
  * three. A head has at most CPU_MAX_INPUTS channels. */
 void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_attention *call);
-void cpu_block_attention(const struct call_block_attention *call);
-void cpu_paged_attention(const struct call_paged_attention *call);
+void cpu_block_attention(const struct cpu_room *room, const struct call_block_attention *call);
+void cpu_paged_attention(const struct cpu_room *room, const struct call_paged_attention *call);
 
 /* At most CPU_MAX_PATTERN_TOKENS tokens of a request. */
 enum { CPU_MAX_PATTERN_TOKENS = CPU_PANEL_ROWS * CPU_MAX_INPUTS };

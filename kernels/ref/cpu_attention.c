@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/fp8.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
 #include "kernels/rules/pattern.h"
@@ -31,11 +32,29 @@ static float dot(const float *a, const float *b, int64_t n) {
 
 /* ---- attention ---- */
 
-/* A run of rows of one head: row i at `k + i stride` and `v + i stride`. */
+/* A run of rows of one head: row i at element i stride of k and v. */
 struct run {
-    const float *k, *v;
+    const void *k, *v;
     int64_t stride, n_rows;
+    const float *codes; /* rows are in fp8, of these values; NULL: in single precision */
 };
+
+/* n numbers of run's row at `element`: in place, or expanded. */
+static const float *row_of(const float *codes, const void *rows, int64_t element, int64_t n,
+                           float *room) {
+    if (codes == NULL) {
+        return (const float *)rows + element;
+    }
+    const uint8_t *row = (const uint8_t *)rows + element;
+    for (int64_t first = 0; first < n; first += FP8_HEAD_GROUP) {
+        const int64_t end = first + FP8_HEAD_GROUP < n ? first + FP8_HEAD_GROUP : n;
+        const float scale = fp8_row_scale(row, n, first / FP8_HEAD_GROUP);
+        for (int64_t i = first; i < end; i++) {
+            room[i] = codes[row[i]] * scale;
+        }
+    }
+    return room;
+}
 
 enum { TILE_KEYS = 64 };
 
@@ -43,7 +62,9 @@ enum { TILE_KEYS = 64 };
  * score, and relative to it the sum of exponentials and, in y, of the weighted values. */
 struct softmax {
     float scores[TILE_KEYS];
-    const float *values[TILE_KEYS];
+    const void *values[TILE_KEYS];
+    const float *codes[TILE_KEYS]; /* as struct run's */
+    float *room;                   /* [D], for one row */
     int n_waiting;
     float top;
     double sum;
@@ -67,8 +88,9 @@ static void take_in(struct softmax *s) {
     for (int i = 0; i < s->n_waiting; i++) {
         float weight = (float)exp((double)(s->scores[i] - top));
         s->sum += (double)weight;
+        const float *value = row_of(s->codes[i], s->values[i], 0, s->size, s->room);
         for (int64_t d = 0; d < s->size; d++) {
-            s->y[d] += weight * s->values[i][d];
+            s->y[d] += weight * value[d];
         }
     }
     s->n_waiting = 0;
@@ -76,8 +98,13 @@ static void take_in(struct softmax *s) {
 
 /* y = softmax(q k' / sqrt(D)) v over runs in turn: begin, take each run, end. Tiles count keys
  * through all the runs, so that where a run ends does not show in the result. */
-static void attend_begin(struct softmax *s, int64_t size, float *y) {
-    *s = (struct softmax){.top = -INFINITY, .y = y, .size = size};
+static void attend_begin(struct softmax *s, int64_t size, float *y, float *room) {
+    s->n_waiting = 0;
+    s->top = -INFINITY;
+    s->sum = 0;
+    s->y = y;
+    s->size = size;
+    s->room = room;
     for (int64_t d = 0; d < size; d++) {
         y[d] = 0;
     }
@@ -86,8 +113,11 @@ static void attend_begin(struct softmax *s, int64_t size, float *y) {
 static void attend_run(struct softmax *s, const float *q, const struct run *run) {
     float scale = (float)(1 / sqrt((double)s->size));
     for (int64_t i = 0; i < run->n_rows; i++) {
-        s->scores[s->n_waiting] = dot(q, run->k + i * run->stride, s->size) * scale;
-        s->values[s->n_waiting++] = run->v + i * run->stride;
+        const float *key = row_of(run->codes, run->k, i * run->stride, s->size, s->room);
+        const int64_t bytes = run->codes != NULL ? 1 : (int64_t)sizeof(float);
+        s->scores[s->n_waiting] = dot(q, key, s->size) * scale;
+        s->codes[s->n_waiting] = run->codes;
+        s->values[s->n_waiting++] = (const unsigned char *)run->v + i * run->stride * bytes;
         if (s->n_waiting == TILE_KEYS) {
             take_in(s);
         }
@@ -101,9 +131,10 @@ static void attend_end(struct softmax *s) {
     }
 }
 
-static void attend(const float *q, const struct run *runs, int n_runs, int64_t size, float *y) {
+static void attend(const float *q, const struct run *runs, int n_runs, int64_t size, float *y,
+                   float *room) {
     struct softmax s;
-    attend_begin(&s, size, y);
+    attend_begin(&s, size, y, room);
     for (int r = 0; r < n_runs; r++) {
         attend_run(&s, q, &runs[r]);
     }
@@ -119,52 +150,61 @@ void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_at
         const struct ref_queries queries = ref_queries_of(call, r);
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t at = first * call->kv_stride + head / group * size;
-            const struct run own = {k + at, v + at, call->kv_stride, n};
+            const struct run own = {k + at, v + at, call->kv_stride, n, NULL};
             for (int64_t t = queries.first; t < queries.end; t++) {
                 memcpy(query, q + t * call->q_stride + head * size, (size_t)size * sizeof *query);
-                attend(query, &own, 1, size, y + t * call->y_stride + head * size);
+                attend(query, &own, 1, size, y + t * call->y_stride + head * size, NULL);
             }
         }
     }
 }
 
-void cpu_block_attention(const struct call_block_attention *call) {
-    const float *q = call->q, *k = call->k, *v = call->v, *cache = call->cache;
+void cpu_block_attention(const struct cpu_room *room, const struct call_block_attention *call) {
+    const float *q = call->q, *k = call->k, *v = call->v;
     float *y = call->y;
+    const float *codes = call->cache_fp8 ? room->codes : NULL;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    const int64_t wide = fp8_head_elements(size, call->cache_fp8);
+    const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
     for (int32_t r = 0; r < call->n_requests; r++) {
         int64_t first = call->start[r], n = call->start[r + 1] - first, kept = call->kept[r];
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t kv_head = head / group;
             int64_t at = first * call->kv_stride + kv_head * size;
-            const float *keys = cache + call->cache_start[r] + kv_head * kept * size;
-            const struct run runs[2] = {{keys, keys + call->n_kv_heads * kept * size, size, kept},
-                                        {k + at, v + at, call->kv_stride, n}};
+            const unsigned char *keys = (const unsigned char *)call->cache +
+                                        (call->cache_start[r] + kv_head * kept * wide) * bytes;
+            const struct run runs[2] = {
+                {keys, keys + call->n_kv_heads * kept * wide * bytes, wide, kept, codes},
+                {k + at, v + at, call->kv_stride, n, NULL}};
             for (int64_t t = first; t < first + n; t++) {
                 attend(q + t * call->q_stride + head * size, runs, call->own_cached ? 1 : 2, size,
-                       y + t * call->y_stride + head * size);
+                       y + t * call->y_stride + head * size, room->inputs);
             }
         }
     }
 }
 
-void cpu_paged_attention(const struct call_paged_attention *call) {
-    const float *q = call->q, *k = call->k, *v = call->v;
+void cpu_paged_attention(const struct cpu_room *room, const struct call_paged_attention *call) {
+    const float *q = call->q;
+    const unsigned char *k = call->k, *v = call->v;
     float *y = call->y;
+    const float *codes = call->cache_fp8 ? room->codes : NULL;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    const int64_t wide = fp8_head_elements(size, call->cache_fp8);
+    const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t *pages = call->pages + r * call->max_pages;
         for (int64_t head = 0; head < call->n_heads; head++) {
             for (int64_t t = call->start[r]; t < call->start[r + 1]; t++) {
                 struct softmax s;
-                attend_begin(&s, size, y + t * call->y_stride + head * size);
+                attend_begin(&s, size, y + t * call->y_stride + head * size, room->inputs);
                 for (int32_t row = 0; row < call->extent[t]; row += call->page_rows) {
                     int64_t at =
                         (int64_t)pages[row / call->page_rows] * call->page_rows * call->kv_stride +
-                        head / group * size;
+                        head / group * wide;
                     int32_t left = call->extent[t] - row;
-                    const struct run run = {k + at, v + at, call->kv_stride,
-                                            left < call->page_rows ? left : call->page_rows};
+                    const struct run run = {k + at * bytes, v + at * bytes, call->kv_stride,
+                                            left < call->page_rows ? left : call->page_rows, codes};
                     attend_run(&s, q + t * call->q_stride + head * size, &run);
                 }
                 attend_end(&s);
@@ -238,11 +278,11 @@ static void attend_pattern(const struct call_pattern_attention *call, int32_t r,
     const int64_t at = call->start[r] * call->kv_stride + head / group * size;
     const float *q = (const float *)call->q + row * call->q_stride + head * size;
     struct softmax s;
-    attend_begin(&s, size, (float *)call->y + row * call->y_stride + head * size);
+    attend_begin(&s, size, (float *)call->y + row * call->y_stride + head * size, NULL);
     for (int32_t first = 0; first < n; first += tokens) {
         const int64_t from = at + first * call->kv_stride;
         const struct run run = {(const float *)call->k + from, (const float *)call->v + from,
-                                call->kv_stride, n - first < tokens ? n - first : tokens};
+                                call->kv_stride, n - first < tokens ? n - first : tokens, NULL};
         if (pattern_has(words, first / tokens)) {
             attend_run(&s, q, &run);
         }

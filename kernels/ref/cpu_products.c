@@ -4,6 +4,7 @@
 
 #include "kernels/decode/draw_row.h"
 #include "kernels/device.h"
+#include "kernels/fp8.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_blas.h"
 
@@ -16,30 +17,95 @@ static void multiply_panel(const float *x, int x_stride, const float *w, int n_i
                outputs, &n_rows);
 }
 
+/* Codes times their scales, rounded: `group` of the n share one. */
+static void expand(const float *values, const uint8_t *codes, const float *scales, int64_t n,
+                   int64_t group, float *to) {
+    for (int64_t first = 0; first < n; first += group) {
+        const int64_t end = first + group < n ? first + group : n;
+        const float scale = scales[first / group];
+        for (int64_t i = first; i < end; i++) {
+            to[i] = values[codes[i]] * scale;
+        }
+    }
+}
+
+/* A product's weights: rows of a matrix, of which `before` lie before w. */
+struct matrix {
+    const void *w;
+    const float *scales; /* of the matrix; NULL: it is in single precision */
+    int32_t scale_rows, scale_columns, before, n_inputs;
+};
+
+static struct matrix matrix_of(const void *w, const struct call_fp8 *fp8, int32_t n_inputs) {
+    return (struct matrix){w, fp8->w_scale, fp8->w_rows, fp8->w_columns, 0, n_inputs};
+}
+
+/* Expert e's, of n_rows rows each. */
+static struct matrix matrix_of_expert(const struct matrix *all, int64_t e, int64_t n_rows) {
+    struct matrix m = *all;
+    const int64_t at = e * n_rows * m.n_inputs;
+    if (m.scales != NULL) {
+        m.w = (const uint8_t *)m.w + at;
+        m.scales += e * fp8_groups(n_rows, m.scale_rows) * fp8_groups(m.n_inputs, m.scale_columns);
+    } else {
+        m.w = (const float *)m.w + at;
+    }
+    return m;
+}
+
+/* Rows [first, first + n), in place where they are in single precision, else at `to`. */
+static const float *strip_of(const struct cpu_room *room, const struct matrix *m, int64_t first,
+                             int32_t n, float *to) {
+    if (m->scales == NULL) {
+        return (const float *)m->w + first * m->n_inputs;
+    }
+    for (int64_t row = first; row < first + n; row++) {
+        const int64_t scales =
+            (m->before + row) / m->scale_rows * fp8_groups(m->n_inputs, m->scale_columns);
+        expand(room->codes, (const uint8_t *)m->w + row * m->n_inputs, m->scales + scales,
+               m->n_inputs, m->scale_columns, to + (row - first) * m->n_inputs);
+    }
+    return to;
+}
+
 /* A product's inputs. */
 struct rows {
-    const float *x;
-    int64_t stride;
+    const void *x;
+    int64_t stride;       /* in numbers, or in bytes of rows in fp8 */
+    int32_t group;        /* numbers of fp8 that share a scale; 0: x is in single precision */
     const int32_t *order; /* row i is row order[i] / n_active of x; NULL: row i */
     int32_t n_active, n_rows, n_inputs;
 };
 
+static int32_t group_of(const struct call_fp8 *fp8) {
+    return fp8->x_too ? fp8->w_columns : 0;
+}
+
+static void take_row(const struct cpu_room *room, const struct rows *rows, int64_t row, float *to) {
+    const int32_t n = rows->n_inputs;
+    if (rows->group == 0) {
+        memcpy(to, (const float *)rows->x + row * rows->stride, (size_t)n * sizeof *to);
+        return;
+    }
+    const uint8_t *codes = (const uint8_t *)rows->x + row * rows->stride;
+    expand(room->codes, codes, (const float *)(const void *)(codes + n), n, rows->group, to);
+}
+
 /* A panel of the rows from `first` on: in place where they lie in order and all of them exist. */
 static const float *panel_inputs(const struct cpu_room *room, const struct rows *rows,
                                  int32_t first, int *stride) {
-    if (rows->order == NULL && rows->n_rows - first >= CPU_PANEL_ROWS) {
+    if (rows->order == NULL && rows->group == 0 && rows->n_rows - first >= CPU_PANEL_ROWS) {
         *stride = (int)rows->stride;
-        return rows->x + first * rows->stride;
+        return (const float *)rows->x + first * rows->stride;
     }
-    const size_t row_bytes = (size_t)rows->n_inputs * sizeof *rows->x;
     for (int32_t i = 0; i < CPU_PANEL_ROWS; i++) {
         float *to = room->inputs + (int64_t)i * rows->n_inputs;
         if (first + i < rows->n_rows) {
             const int32_t row =
                 rows->order != NULL ? rows->order[first + i] / rows->n_active : first + i;
-            memcpy(to, rows->x + row * rows->stride, row_bytes);
+            take_row(room, rows, row, to);
         } else {
-            memset(to, 0, row_bytes);
+            memset(to, 0, (size_t)rows->n_inputs * sizeof *to);
         }
     }
     *stride = rows->n_inputs;
@@ -66,20 +132,20 @@ static void activate_panel(const struct gated *to, const float *outputs, int32_t
     }
 }
 
-/* gates: n_hidden rows, then the ups. */
-static void gated_product(const struct cpu_room *room, const struct rows *rows, const float *gates,
-                          const struct gated *to) {
-    const int32_t n_inputs = rows->n_inputs;
-    const float *ups = gates + (int64_t)to->n_hidden * n_inputs;
-    for (int32_t o = 0; o < to->n_hidden; o += CPU_PANEL_OUTPUTS / 2) {
-        const int64_t from = (int64_t)o * n_inputs;
-        const int32_t left = to->n_hidden - o;
-        const int32_t n = left < CPU_PANEL_OUTPUTS / 2 ? left : CPU_PANEL_OUTPUTS / 2;
+/* w: n_hidden rows of gates, then the ups. */
+static void gated_product(const struct cpu_room *room, const struct rows *rows,
+                          const struct matrix *w, const struct gated *to) {
+    enum { MOST = CPU_PANEL_OUTPUTS / 2 };
+    for (int32_t o = 0; o < to->n_hidden; o += MOST) {
+        const int32_t left = to->n_hidden - o, n = left < MOST ? left : MOST;
+        const float *gates = strip_of(room, w, o, n, room->weights);
+        const float *ups = strip_of(room, w, (int64_t)to->n_hidden + o, n,
+                                    room->weights + (int64_t)MOST * w->n_inputs);
         for (int32_t row = 0; row < rows->n_rows; row += CPU_PANEL_ROWS) {
             int stride;
             const float *x = panel_inputs(room, rows, row, &stride);
-            multiply_panel(x, stride, gates + from, n_inputs, n, room->outputs);
-            multiply_panel(x, stride, ups + from, n_inputs, n,
+            multiply_panel(x, stride, gates, w->n_inputs, n, room->outputs);
+            multiply_panel(x, stride, ups, w->n_inputs, n,
                            room->outputs + (int64_t)n * CPU_PANEL_ROWS);
             activate_panel(to, room->outputs, row, rows->n_rows, o, n);
         }
@@ -89,24 +155,30 @@ static void gated_product(const struct cpu_room *room, const struct rows *rows, 
 void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
     const struct rows rows = {.x = call->x,
                               .stride = call->x_stride,
+                              .group = group_of(&call->fp8),
                               .n_rows = call->n_tokens,
                               .n_inputs = call->n_channels};
-    gated_product(room, &rows, call->w, &(struct gated){call->y, call->y_stride, call->n_hidden});
+    const struct matrix w = matrix_of(call->w, &call->fp8, call->n_channels);
+    gated_product(room, &rows, &w, &(struct gated){call->y, call->y_stride, call->n_hidden});
 }
 
 void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call) {
-    const int64_t weights = 2 * (int64_t)call->n_hidden * call->n_channels;
+    const struct matrix all = matrix_of(call->w, &call->fp8, call->n_channels);
     for (int32_t e = 0; e < call->n_experts; e++) {
         const int32_t first = call->start[e];
         const struct rows rows = {.x = call->x,
                                   .stride = call->x_stride,
+                                  .group = group_of(&call->fp8),
                                   .order = call->order + first,
                                   .n_active = call->n_active,
                                   .n_rows = call->start[e + 1] - first,
                                   .n_inputs = call->n_channels};
         const struct gated to = {(float *)call->y + (int64_t)first * call->n_hidden, call->n_hidden,
                                  call->n_hidden};
-        gated_product(room, &rows, (const float *)call->w + e * weights, &to);
+        const struct matrix w = matrix_of_expert(&all, e, 2 * (int64_t)call->n_hidden);
+        if (rows.n_rows > 0) {
+            gated_product(room, &rows, &w, &to);
+        }
     }
 }
 
@@ -129,9 +201,11 @@ static void store_panel(const struct call_linear *call, const float *outputs, in
 
 /* A strip of weights stays in the cache while all panels pass over it. Strips are those of the
  * whole matrix, and computed whole, as BLAS rounds an output by its place in the strip. */
-void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
+static void linear_product(const struct cpu_room *room, const struct call_linear *call,
+                           const struct matrix *w) {
     const struct rows rows = {.x = call->x,
                               .stride = call->x_stride,
+                              .group = group_of(&call->fp8),
                               .n_rows = call->n_tokens,
                               .n_inputs = call->n_inputs};
     const int32_t before = call->outputs_before, end = call->n_outputs + call->outputs_after;
@@ -141,14 +215,20 @@ void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
         if (o + n <= 0 || o >= call->n_outputs) {
             continue;
         }
-        const float *w = (const float *)call->w + (int64_t)o * call->n_inputs;
+        const float *strip = strip_of(room, w, o, n, room->weights);
         for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
             int stride;
             const float *x = panel_inputs(room, &rows, row, &stride);
-            multiply_panel(x, stride, w, call->n_inputs, n, room->outputs);
+            multiply_panel(x, stride, strip, call->n_inputs, n, room->outputs);
             store_panel(call, room->outputs, row, o, n);
         }
     }
+}
+
+void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
+    struct matrix w = matrix_of(call->w, &call->fp8, call->n_inputs);
+    w.before = call->outputs_before;
+    linear_product(room, call, &w);
 }
 
 /* outputs[o, row] = x[row, :] . w[:, o], which is added to what is there where `adds`. */
@@ -185,19 +265,26 @@ void cpu_linear_by_inputs(const struct cpu_room *room, const struct call_linear 
 }
 
 void cpu_moe_down(const struct cpu_room *room, const struct call_moe_down *call) {
+    const struct matrix all = matrix_of(call->w, &call->fp8, call->n_hidden);
+    const int64_t stride = call->fp8.x_too ? fp8_row_bytes(call->n_hidden, call->fp8.w_columns)
+                                           : (int64_t)call->n_hidden * (int64_t)sizeof(float);
     for (int32_t e = 0; e < call->n_experts; e++) {
-        const int64_t first = call->start[e], weights = (int64_t)call->n_channels * call->n_hidden;
-        cpu_linear(room, &(struct call_linear){
-                             .x = (const float *)call->x + first * call->n_hidden,
-                             .w = (const float *)call->w + e * weights,
-                             .y = (float *)call->y + first * call->n_channels,
-                             .x_stride = call->n_hidden,
-                             .y_stride = call->n_channels,
-                             .n_tokens = call->start[e + 1] - call->start[e],
-                             .n_outputs = call->n_channels,
-                             .n_inputs = call->n_hidden,
-                             .dtype = call->dtype,
-                         });
+        const int64_t first = call->start[e];
+        const struct matrix w = matrix_of_expert(&all, e, call->n_channels);
+        const struct call_linear product = {
+            .x = (const unsigned char *)call->x + first * stride,
+            .y = (float *)call->y + first * call->n_channels,
+            .x_stride = call->fp8.x_too ? stride : call->n_hidden,
+            .y_stride = call->n_channels,
+            .n_tokens = call->start[e + 1] - call->start[e],
+            .n_outputs = call->n_channels,
+            .n_inputs = call->n_hidden,
+            .dtype = call->dtype,
+            .fp8 = call->fp8,
+        };
+        if (product.n_tokens > 0) {
+            linear_product(room, &product, &w);
+        }
     }
 }
 
@@ -246,18 +333,21 @@ void cpu_draw(const struct call_draw *call) {
 void cpu_head(const struct cpu_room *room, const struct call_head *call) {
     const int64_t row_bytes = call->n_vocab * (int64_t)sizeof(float);
     const int32_t most = (int32_t)(HEAD_SCRATCH_BYTES / row_bytes);
+    const int64_t stride = call->fp8.x_too ? fp8_row_bytes(call->n_channels, call->fp8.w_columns)
+                                           : (int64_t)call->n_channels * (int64_t)sizeof(float);
     for (int32_t row = 0; row < call->n_rows; row += most) {
         const int32_t left = call->n_rows - row, n = left < most ? left : most;
         const struct call_linear product = {
-            .x = (const float *)call->x + (int64_t)row * call->n_channels,
+            .x = (const unsigned char *)call->x + row * stride,
             .w = call->w,
             .y = call->scratch,
-            .x_stride = call->n_channels,
+            .x_stride = call->fp8.x_too ? stride : call->n_channels,
             .y_stride = call->n_vocab,
             .n_tokens = n,
             .n_outputs = call->n_vocab,
             .n_inputs = call->n_channels,
             .dtype = call->dtype,
+            .fp8 = call->fp8,
         };
         cpu_linear(room, &product);
         cpu_sample(&(struct call_sample){.logits = call->scratch,

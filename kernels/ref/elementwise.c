@@ -1,8 +1,10 @@
 /* Reference implementations of the one-pass kernels: embedding, norm, sums, SwiGLU, rotation, cache
  * rows, random numbers; and what all reference implementations share. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
 #include "kernels/rules/keyed.h"
 
@@ -89,19 +91,17 @@ void ref_swiglu(const struct call_swiglu *call) {
     }
 }
 
-static double ref_dot(const struct call_gate_up *call, int64_t token, int64_t row) {
-    double sum = 0;
-    for (int64_t c = 0; c < call->n_channels; c++) {
-        sum += ref_load(call->x, call->dtype, token * call->x_stride + c) *
-               ref_load(call->w, call->dtype, row * call->n_channels + c);
-    }
-    return sum;
-}
-
 void ref_gate_up(const struct call_gate_up *call) {
+    const struct ref_product p = {.x = call->x,
+                                  .w = call->w,
+                                  .stride = call->x_stride,
+                                  .n_rows = 2 * (int64_t)call->n_hidden,
+                                  .n_inputs = call->n_channels,
+                                  .dtype = call->dtype,
+                                  .fp8 = &call->fp8};
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t i = 0; i < call->n_hidden; i++) {
-            const double gate = ref_dot(call, t, i), up = ref_dot(call, t, call->n_hidden + i);
+            const double gate = ref_dot(&p, t, 0, i), up = ref_dot(&p, t, 0, call->n_hidden + i);
             ref_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
         }
     }
@@ -117,23 +117,90 @@ void ref_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, doubl
     }
 }
 
+/* A head of one token, while it is rotated. */
+struct turned {
+    const struct call_rope *call;
+    int64_t token, head, size, half;
+    bool is_value;
+    const void *norm;
+    double scale;
+};
+
+/* Pair i of a head and where its two channels are: those that turn first, then those that are
+ * copied, `apart` channels apart. */
+static void turn_pair(const struct turned *t, int64_t i, int64_t at[2], double y[2]) {
+    const struct call_rope *call = t->call;
+    const int64_t n_heads = call->n_heads + 2 * (int64_t)call->n_kv_heads;
+    const int64_t from = (t->token * n_heads + t->head) * t->size;
+    const int64_t apart = i < t->half ? t->half : t->size / 2 - t->half;
+    double x[2], c = 1, s = 0;
+    for (int64_t j = 0; j < 2; j++) {
+        const int64_t e = (i < t->half ? i : i + t->half) + j * apart;
+        x[j] = ref_load(call->qkv, call->dtype, from + e);
+        x[j] += call->bias ? ref_load(call->bias, call->dtype, t->head * t->size + e) : 0;
+        x[j] *= t->norm ? t->scale * ref_load(t->norm, call->dtype, e) : 1;
+        at[j] = e;
+    }
+    if (i < t->half && !t->is_value) {
+        c = (double)call->cos_sin[(call->positions[t->token] * t->half + i) * 2];
+        s = (double)call->cos_sin[(call->positions[t->token] * t->half + i) * 2 + 1];
+    }
+    y[0] = x[0] * c - x[1] * s;
+    y[1] = x[1] * c + x[0] * s;
+}
+
+/* Numbers as the dtype holds them, in groups whose largest come first. A head has at most
+ * ROPE_MOST_GROUPS of them. */
+enum { ROPE_MOST_GROUPS = 256 };
+
+static void store_turned_fp8(const struct turned *t, uint8_t *row) {
+    float scales[ROPE_MOST_GROUPS] = {0};
+    int64_t at[2];
+    double y[2];
+    for (int64_t i = 0; i < t->size; i++) {
+        turn_pair(t, i % (t->size / 2), at, y);
+        const int64_t j = i / (t->size / 2), g = at[j] / FP8_HEAD_GROUP;
+        const float size = fabsf((float)y[j]);
+        scales[g] = size > scales[g] ? size : scales[g];
+    }
+    const int64_t n = fp8_groups(t->size, FP8_HEAD_GROUP);
+    for (int64_t g = 0; g < n; g++) {
+        scales[g] = e4m3_scale(scales[g]);
+    }
+    for (int64_t i = 0; i < t->size; i++) {
+        turn_pair(t, i % (t->size / 2), at, y);
+        const int64_t e = at[i / (t->size / 2)];
+        row[e] = e4m3_from_float((float)y[i / (t->size / 2)] / scales[e / FP8_HEAD_GROUP]);
+    }
+    memcpy(row + t->size, scales, (size_t)n * sizeof *scales);
+}
+
 static void rope_head(const struct call_rope *call, int64_t token, int64_t head) {
     const int64_t size = call->head_size;
-    const int64_t rotary = call->rotary_size > 0 ? call->rotary_size : size, half = rotary / 2;
+    const int64_t rotary = call->rotary_size > 0 ? call->rotary_size : size;
     const int64_t n_heads = call->n_heads + 2 * (int64_t)call->n_kv_heads;
     const bool is_query = head < call->n_heads;
     const bool is_value = head >= call->n_heads + call->n_kv_heads;
-    const void *norm = is_value ? NULL : is_query ? call->q_norm : call->k_norm;
+    const bool fp8 = call->kv_fp8 && !is_query;
+    struct turned t = {.call = call,
+                       .token = token,
+                       .head = head,
+                       .size = size,
+                       .half = rotary / 2,
+                       .is_value = is_value,
+                       .norm = is_value   ? NULL
+                               : is_query ? call->q_norm
+                                          : call->k_norm,
+                       .scale = 1};
     const int64_t from = (token * n_heads + head) * size;
-    double scale = 1;
-    if (norm) {
+    if (t.norm) {
         double squares = 0;
         for (int64_t i = 0; i < size; i++) {
             double x = ref_load(call->qkv, call->dtype, from + i);
             x += call->bias ? ref_load(call->bias, call->dtype, head * size + i) : 0;
             squares += x * x;
         }
-        scale = 1 / sqrt(squares / (double)size + (double)call->epsilon);
+        t.scale = 1 / sqrt(squares / (double)size + (double)call->epsilon);
     }
     void *to = is_query ? call->q : is_value ? call->v : call->k;
     const int64_t kv_row = call->kv_rows ? call->kv_rows[token] : token;
@@ -143,25 +210,18 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
     const int64_t in_part = is_query   ? head
                             : is_value ? head - call->n_heads - call->n_kv_heads
                                        : head - call->n_heads;
-    const int64_t at =
-        (is_query ? token * call->q_stride : kv_row * call->kv_stride) + in_part * size;
-    /* Pairs `apart` channels apart: first those that turn, then those that are copied. */
+    const int64_t first = (is_query ? token * call->q_stride : kv_row * call->kv_stride) +
+                          in_part * fp8_head_elements(size, fp8);
+    if (fp8) {
+        store_turned_fp8(&t, (uint8_t *)to + first);
+        return;
+    }
     for (int64_t i = 0; i < size / 2; i++) {
-        const bool turns = i < half && !is_value;
-        const int64_t first = i < half ? i : i + half, apart = i < half ? half : size / 2 - half;
-        double x[2], c = 1, s = 0;
-        for (int64_t j = 0; j < 2; j++) {
-            const int64_t e = first + j * apart;
-            x[j] = ref_load(call->qkv, call->dtype, from + e);
-            x[j] += call->bias ? ref_load(call->bias, call->dtype, head * size + e) : 0;
-            x[j] *= norm ? scale * ref_load(norm, call->dtype, e) : 1;
-        }
-        if (turns) {
-            c = (double)call->cos_sin[(call->positions[token] * half + i) * 2];
-            s = (double)call->cos_sin[(call->positions[token] * half + i) * 2 + 1];
-        }
-        ref_store(to, call->dtype, at + first, x[0] * c - x[1] * s);
-        ref_store(to, call->dtype, at + first + apart, x[1] * c + x[0] * s);
+        int64_t at[2];
+        double y[2];
+        turn_pair(&t, i, at, y);
+        ref_store(to, call->dtype, first + at[0], y[0]);
+        ref_store(to, call->dtype, first + at[1], y[1]);
     }
 }
 
@@ -173,23 +233,35 @@ void ref_rope(const struct call_rope *call) {
     }
 }
 
+void ref_cache_head(const struct ref_head *from, bool fp8, void *cache, int64_t k_to,
+                    int64_t v_to) {
+    if (fp8) {
+        ref_quantise_row(from->k, from->dtype, from->at, from->size, FP8_HEAD_GROUP,
+                         (uint8_t *)cache + k_to);
+        ref_quantise_row(from->v, from->dtype, from->at, from->size, FP8_HEAD_GROUP,
+                         (uint8_t *)cache + v_to);
+        return;
+    }
+    for (int64_t d = 0; d < from->size; d++) {
+        ref_store(cache, from->dtype, k_to + d, ref_load(from->k, from->dtype, from->at + d));
+        ref_store(cache, from->dtype, v_to + d, ref_load(from->v, from->dtype, from->at + d));
+    }
+}
+
 void ref_keep(const struct call_keep *call) {
-    const int64_t size = call->head_size;
+    const int64_t wide = fp8_head_elements(call->head_size, call->cache_fp8);
     for (int64_t t = 0; t < call->n_tokens; t++) {
         const int64_t r = call->owner[t], row = call->kv_rows[t];
         if (row < 0) {
             continue;
         }
-        const int64_t part = call->n_kv_heads * (int64_t)call->kept[r] * size;
+        const int64_t part = call->n_kv_heads * (int64_t)call->kept[r] * wide;
         for (int64_t head = 0; head < call->n_kv_heads; head++) {
-            const int64_t from = t * call->kv_stride + head * size;
-            const int64_t to = call->cache_start[r] + (head * call->kept[r] + row) * size;
-            for (int64_t d = 0; d < size; d++) {
-                ref_store(call->cache, call->dtype, to + d,
-                          ref_load(call->k, call->dtype, from + d));
-                ref_store(call->cache, call->dtype, to + part + d,
-                          ref_load(call->v, call->dtype, from + d));
-            }
+            const struct ref_head from = {call->k, call->v,
+                                          t * call->kv_stride + head * call->head_size,
+                                          call->head_size, call->dtype};
+            const int64_t to = call->cache_start[r] + (head * call->kept[r] + row) * wide;
+            ref_cache_head(&from, call->cache_fp8, call->cache, to, to + part);
         }
     }
 }

@@ -3,18 +3,17 @@
 #include <stdlib.h>
 
 #include "kernels/bf16.h"
+#include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
 
-void ref_linear(const struct call_linear *call) {
+static void linear_by_inputs(const struct call_linear *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t o = 0; o < call->n_outputs; o++) {
             const int64_t at = t * call->y_stride + o;
             double sum = 0;
             for (int64_t i = 0; i < call->n_inputs; i++) {
-                const int64_t from =
-                    call->by_inputs ? i * call->n_outputs + o : o * call->n_inputs + i;
                 sum += ref_load(call->x, call->dtype, t * call->x_stride + i) *
-                       ref_load(call->w, call->dtype, from);
+                       ref_load(call->w, call->dtype, i * call->n_outputs + o);
             }
             sum += call->add ? ref_load(call->add, call->dtype, at) : 0;
             ref_store(call->y, call->dtype, at, sum);
@@ -22,16 +21,41 @@ void ref_linear(const struct call_linear *call) {
     }
 }
 
+void ref_linear(const struct call_linear *call) {
+    if (call->by_inputs) {
+        linear_by_inputs(call);
+        return;
+    }
+    const struct ref_product p = {.x = call->x,
+                                  .w = call->w,
+                                  .stride = call->x_stride,
+                                  .n_rows = call->n_outputs,
+                                  .n_inputs = call->n_inputs,
+                                  .before = call->outputs_before,
+                                  .dtype = call->dtype,
+                                  .fp8 = &call->fp8};
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        for (int64_t o = 0; o < call->n_outputs; o++) {
+            const int64_t at = t * call->y_stride + o;
+            const double add = call->add ? ref_load(call->add, call->dtype, at) : 0;
+            ref_store(call->y, call->dtype, at, ref_dot(&p, t, 0, o) + add);
+        }
+    }
+}
+
 /* One row's logits, [V], unrounded. */
 static void ref_head_logits(const struct call_head *call, int32_t row, double *logits) {
     const int64_t n = call->n_channels;
+    const struct ref_product p = {.x = call->x,
+                                  .w = call->w,
+                                  .stride =
+                                      call->fp8.x_too ? fp8_row_bytes(n, call->fp8.w_columns) : n,
+                                  .n_rows = call->n_vocab,
+                                  .n_inputs = n,
+                                  .dtype = call->dtype,
+                                  .fp8 = &call->fp8};
     for (int64_t token = 0; token < call->n_vocab; token++) {
-        double sum = 0;
-        for (int64_t c = 0; c < n; c++) {
-            sum += ref_load(call->x, call->dtype, row * n + c) *
-                   ref_load(call->w, call->dtype, token * n + c);
-        }
-        logits[token] = sum;
+        logits[token] = ref_dot(&p, row, 0, token);
     }
 }
 

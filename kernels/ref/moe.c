@@ -2,6 +2,7 @@
  * combining. */
 #include <math.h>
 
+#include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
 #include "kernels/rules/exponential.h"
 
@@ -121,25 +122,20 @@ void ref_moe_sort(const struct call_moe_sort *call) {
     }
 }
 
-static double dot(const void *x, int64_t x_at, const void *w, int64_t w_at, int32_t n,
-                  enum kernel_dtype dtype) {
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) {
-        sum += ref_load(x, dtype, x_at + i) * ref_load(w, dtype, w_at + i);
-    }
-    return sum;
-}
-
 void ref_moe_gate_up(const struct call_moe_gate_up *call) {
-    const int64_t n = call->n_channels, f = call->n_hidden;
+    const int64_t f = call->n_hidden;
+    const struct ref_product p = {.x = call->x,
+                                  .w = call->w,
+                                  .stride = call->x_stride,
+                                  .n_rows = 2 * f,
+                                  .n_inputs = call->n_channels,
+                                  .dtype = call->dtype,
+                                  .fp8 = &call->fp8};
     for (int64_t e = 0; e < call->n_experts; e++) {
         for (int64_t i = call->start[e]; i < call->start[e + 1]; i++) {
-            const int64_t from = call->order[i] / call->n_active * call->x_stride;
+            const int64_t token = call->order[i] / call->n_active;
             for (int64_t h = 0; h < f; h++) {
-                const double gate =
-                    dot(call->x, from, call->w, (e * 2 * f + h) * n, call->n_channels, call->dtype);
-                const double up = dot(call->x, from, call->w, (e * 2 * f + f + h) * n,
-                                      call->n_channels, call->dtype);
+                const double gate = ref_dot(&p, token, e, h), up = ref_dot(&p, token, e, f + h);
                 ref_store(call->y, call->dtype, i * f + h, gate / (1 + exp(-gate)) * up);
             }
         }
@@ -148,12 +144,18 @@ void ref_moe_gate_up(const struct call_moe_gate_up *call) {
 
 void ref_moe_down(const struct call_moe_down *call) {
     const int64_t n = call->n_channels, f = call->n_hidden;
+    const struct ref_product p = {.x = call->x,
+                                  .w = call->w,
+                                  .stride =
+                                      call->fp8.x_too ? fp8_row_bytes(f, call->fp8.w_columns) : f,
+                                  .n_rows = n,
+                                  .n_inputs = f,
+                                  .dtype = call->dtype,
+                                  .fp8 = &call->fp8};
     for (int64_t e = 0; e < call->n_experts; e++) {
         for (int64_t i = call->start[e]; i < call->start[e + 1]; i++) {
             for (int64_t c = 0; c < n; c++) {
-                ref_store(
-                    call->y, call->dtype, i * n + c,
-                    dot(call->x, i * f, call->w, (e * n + c) * f, call->n_hidden, call->dtype));
+                ref_store(call->y, call->dtype, i * n + c, ref_dot(&p, i, e, c));
             }
         }
     }

@@ -17,6 +17,31 @@ extern "C" {
 double ref_load(const void *array, enum kernel_dtype dtype, int64_t i);
 void ref_store(void *array, enum kernel_dtype dtype, int64_t i, double value);
 
+/* What a product multiplies: input i of row t, weight i of output o of expert e, of `n_rows` rows
+ * of weights each, n_inputs inputs. Rows of x are `stride` apart; `before` rows of the weights lie
+ * before w. */
+struct ref_product {
+    const void *x, *w;
+    int64_t stride, n_rows, n_inputs, before;
+    enum kernel_dtype dtype;
+    const struct call_fp8 *fp8;
+};
+/* A head's key and value, `size` numbers from element `at` of each, to elements k_to and v_to of
+ * the cache. */
+struct ref_head {
+    const void *k, *v;
+    int64_t at, size;
+    enum kernel_dtype dtype;
+};
+void ref_cache_head(const struct ref_head *from, bool fp8, void *cache, int64_t k_to, int64_t v_to);
+
+/* n numbers from element `at` of x on, as a row of fp8. */
+void ref_quantise_row(const void *x, enum kernel_dtype dtype, int64_t at, int64_t n, int64_t group,
+                      void *row);
+double ref_input(const struct ref_product *p, int64_t t, int64_t i);
+double ref_weight(const struct ref_product *p, int64_t e, int64_t o, int64_t i);
+double ref_dot(const struct ref_product *p, int64_t t, int64_t e, int64_t o);
+
 /* How far a kernel may be from its reference implementation, as ||kernel - reference|| /
  * ||reference|| over one output row that sums over length terms: two roundings to the dtype (an
  * output, and the probabilities inside attention) with unit roundoff u = 2^-8 (bf16) or 2^-24

@@ -140,9 +140,9 @@ struct decode_view {
     const uint8_t *wanted; /* [block_length], 1: its confidence is asked for; NULL: all are */
     uint32_t behind_text;  /* how many of the block's last positions follow the end of text */
     const struct draw_rule
-        *drawing; /* the request's own; NULL: the process's, and its temperature */
-    uint32_t mark_tokens;  /* positions of each of several blocks in flight, which these are
-                              together; 0: one is in flight */
+        *drawing;         /* the request's own; NULL: the process's, and its temperature */
+    uint32_t mark_tokens; /* positions of each of several blocks in flight, which these are
+                             together; 0: one is in flight */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */

@@ -276,7 +276,7 @@ struct matrices {
 
 static int64_t stored_otherwise(const struct storage *storage, const struct matrices *m) {
     const enum number_type type = storage_weight(storage, m->slot);
-    const enum number_type rest = number_wide((enum number_type)storage->weights);
+    const enum number_type rest = (enum number_type)storage->wide;
     return m->n * (number_matrix_bytes(type, m->rows, m->columns) -
                    number_matrix_bytes(rest, m->rows, m->columns));
 }
@@ -297,7 +297,7 @@ int64_t model_weights_bytes(const struct model *m, const struct storage *storage
         {WEIGHT_SHARED_DOWN, mixtures, hidden, shared},
         {WEIGHT_HEAD, m->tied ? 0 : 1, m->vocab, hidden},
     };
-    const enum number_type rest = number_wide((enum number_type)storage->weights);
+    const enum number_type rest = (enum number_type)storage->wide;
     int64_t bytes = number_bytes(rest) * model_parameters(m);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         bytes += stored_otherwise(storage, &all[i]);

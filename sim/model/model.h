@@ -41,6 +41,7 @@ struct model {
     const char *assumed;
     const char *architecture; /* that it names and no family has: `family` is its model_type's; or
                                  NULL */
+    const char *quantised;    /* of number_words, what it says that products read; or NULL */
     uint32_t layers, hidden, heads, kv_heads, head_dim;
     uint32_t rotary_dim; /* how many of a head's first channels are rotated; 0: all */
     uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */

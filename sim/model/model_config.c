@@ -12,6 +12,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/model/family.h"
+#include "sim/model/quantised.h"
 
 enum { PLACE_CHARS = 4224, VALUE_CHARS = 160, ASSUMED_CHARS = 240 };
 
@@ -137,6 +138,16 @@ static int check_expected(struct reading *r, const struct config *file) {
         }
     }
     return 0;
+}
+
+/* What products read of a quantised checkpoint. */
+static int take_quantised(struct reading *r) {
+    const json_t *config = look_up(r->root, "quantization_config");
+    config = config != NULL ? config : look_up(r->root, "compression_config");
+    enum number_type type = NUMBER_BF16;
+    int status = config != NULL ? quantised_type(config, r->path, &type, r->err) : 0;
+    r->model->quantised = config != NULL && status == 0 ? number_words[type] : NULL;
+    return status;
 }
 
 /* Llama 3's stretching of low frequencies, or none. */
@@ -273,6 +284,7 @@ static int take_all(struct reading *r) {
     status = status != 0 ? status : take_assumed(r);
     status = status != 0 ? status : take_stated(r);
     status = status != 0 ? status : take_scaling(r);
+    status = status != 0 ? status : take_quantised(r);
     if (status != 0) {
         return status;
     }

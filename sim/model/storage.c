@@ -1,6 +1,6 @@
 #include "sim/model/storage.h"
 
-const char *const number_words[NUMBER_TYPES + 1] = {"bf16", "f32", "fp8", NULL};
+const char *const number_words[NUMBER_TYPES + 1] = {"bf16", "f32", "fp8", "fp8-channel", NULL};
 
 /* The matrices that products of layers read, but for the router's. */
 static bool is_quantised(enum weight_slot slot) {
@@ -20,13 +20,12 @@ static bool is_quantised(enum weight_slot slot) {
 }
 
 enum number_type storage_weight(const struct storage *storage, enum weight_slot slot) {
-    const enum number_type weights = (enum number_type)storage->weights;
-    return slot == WEIGHT_HEAD  ? (enum number_type)storage->head
-           : is_quantised(slot) ? weights
-                                : number_wide(weights);
+    return (enum number_type)(slot == WEIGHT_HEAD  ? storage->head
+                              : is_quantised(slot) ? storage->weights
+                                                   : storage->wide);
 }
 
 enum number_type storage_input(const struct storage *storage, enum weight_slot slot) {
-    const enum number_type activations = (enum number_type)storage->activations;
-    return storage_weight(storage, slot) == NUMBER_FP8 ? activations : number_wide(activations);
+    return (enum number_type)(number_is_fp8(storage_weight(storage, slot)) ? storage->activations
+                                                                           : storage->wide);
 }

@@ -194,7 +194,8 @@ static void transfer_others(const struct profile *donor, const struct transfer_s
                             const struct transfer_side *to, struct profile *target) {
     for (size_t type = 0; type < PROFILE_TYPES; type++) {
         const struct profile *other = donor->others[type];
-        if (other != NULL && (type != PROFILE_FP8 || to->peaks.fp8_flops > 0)) {
+        if (other != NULL &&
+            (!profile_type_is_fp8((enum profile_type)type) || to->peaks.fp8_flops > 0)) {
             target->others[type] = profile_copy(other, target->source, &to->peaks);
             scale_all(other, from, to, target->others[type]);
         }

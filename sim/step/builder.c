@@ -19,13 +19,15 @@ int builder_quantised(struct builder *b, const char *name, enum weight_slot weig
                       int64_t n_rows, int64_t numbers) {
     struct graph *g = b->g;
     const enum number_type type = storage_input(&g->storage, weight);
-    if (type != NUMBER_FP8) {
+    if (!number_is_fp8(type)) {
         return input;
     }
     const enum symbol rows = g->tensors[input].bytes.symbol;
     int copy = graph_add_tensor(g, name, rows, n_rows * number_row_bytes(type, numbers));
     g->tensors[copy].type = type;
-    graph_add_op(g, name, OP_CAST, rows, LIST(input), LIST(copy));
+    struct op *op = graph_add_op(g, name, OP_CAST, rows, LIST(input), LIST(copy));
+    op->n = n_rows;
+    op->k = numbers;
     return copy;
 }
 

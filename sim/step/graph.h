@@ -70,7 +70,9 @@ struct op {
     int loop;                                    /* that it belongs to, or -1 */
     enum symbol rows;                            /* linear: m; others: rows processed */
     enum symbol span_n, span_q, span_k, span_qk; /* attention: sequences and the sums over them */
-    int64_t n, k; /* linear: output and input channels; rope: query and key channels */
+    /* linear: output and input channels; rope: query and key channels; cast to fp8: rows in each of
+     * the tensors', and numbers of each */
+    int64_t n, k;
     uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int picks; /* the tensor that lists the rows it runs over, where the step picks them; or -1 */
@@ -131,13 +133,19 @@ struct graph {
     uint32_t n_tensors;
 };
 
-/* The type of activations that no fp8 product reads, and the bytes of one of their numbers. */
+/* The type of what no fp8 product reads, and the bytes of one of their numbers. */
 static inline enum number_type graph_wide(const struct graph *graph) {
-    return number_wide((enum number_type)graph->storage.activations);
+    return (enum number_type)graph->storage.wide;
 }
 
 static inline int64_t graph_element_bytes(const struct graph *graph) {
     return number_bytes(graph_wide(graph));
+}
+
+/* Bytes of what cached rows are counted in: of one of their numbers, in fp8 a byte of these or of
+ * their scales. */
+static inline int64_t graph_cache_element_bytes(const struct graph *graph) {
+    return graph->storage.cache == NUMBER_FP8 ? FP8_BYTES : graph_element_bytes(graph);
 }
 
 /* Of `rows` rows of a loop, or of operators in none (-1), those of a chunk. */

@@ -30,16 +30,17 @@ struct op_work op_pass_work(const struct graph *graph, const struct op *op,
 }
 
 bool op_is_fp8(const struct graph *graph, const struct op *op) {
-    return storage_weight(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8 &&
-           storage_input(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8;
+    return number_is_fp8(storage_weight(&graph->storage, (enum weight_slot)op->weight)) &&
+           number_is_fp8(storage_input(&graph->storage, (enum weight_slot)op->weight));
 }
 
-const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16", "f32", "fp8", "fp8-bf16", NULL};
+const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16",     "f32",         "fp8",
+                                                           "fp8-bf16", "fp8-channel", NULL};
 
 static bool names_fp8(const struct graph *graph, const int list[OP_MAX_TENSORS]) {
     bool names = false;
     for (int i = 0; i < OP_MAX_TENSORS && list[i] >= 0; i++) {
-        names = names || graph->tensors[list[i]].type == NUMBER_FP8;
+        names = names || number_is_fp8(graph->tensors[list[i]].type);
     }
     return names;
 }
@@ -55,7 +56,7 @@ enum profile_type op_profile_type(const struct graph *graph, const struct op *op
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
     case FAMILY_EXPERTS:
-        is_stored = storage_weight(&graph->storage, slot) == NUMBER_FP8;
+        is_stored = number_is_fp8(storage_weight(&graph->storage, slot));
         break;
     case FAMILY_ATTENTION:
         is_stored = graph->storage.cache == NUMBER_FP8;
@@ -66,9 +67,11 @@ enum profile_type op_profile_type(const struct graph *graph, const struct op *op
     case FAMILY_EXCHANGE:
         break;
     }
-    return !is_stored                                  ? op_wide_type(graph)
-           : op_is_product(op) && op_is_fp8(graph, op) ? PROFILE_FP8
-                                                       : PROFILE_FP8_BF16;
+    const bool by_channel = storage_weight(&graph->storage, slot) == NUMBER_FP8_CHANNEL;
+    return !is_stored                                    ? op_wide_type(graph)
+           : !op_is_product(op) || !op_is_fp8(graph, op) ? PROFILE_FP8_BF16
+           : by_channel                                  ? PROFILE_FP8_CHANNEL
+                                                         : PROFILE_FP8;
 }
 
 int64_t op_weight_bytes(const struct graph *graph, const struct op *op) {

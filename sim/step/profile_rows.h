@@ -3,6 +3,8 @@
 #ifndef UNMASK_SIM_STEP_PROFILE_ROWS_H
 #define UNMASK_SIM_STEP_PROFILE_ROWS_H
 
+#include <stdbool.h>
+
 enum profile_op {
     PROFILE_GEMM = 0,             /* m,n,k */
     PROFILE_ATTENTION_CAUSAL = 1, /* batch,q,kv,heads,kv_heads,head_dim */
@@ -29,8 +31,20 @@ enum profile_op {
 /* The types that rows were measured in: of what is stored, weights and cached rows, and after a
  * dash of what is multiplied with that where it is another. Bytes moved, and exchanges, have none.
  */
-enum profile_type { PROFILE_BF16, PROFILE_F32, PROFILE_FP8, PROFILE_FP8_BF16 };
-enum { PROFILE_TYPES = PROFILE_FP8_BF16 + 1 };
+enum profile_type {
+    PROFILE_BF16,
+    PROFILE_F32,
+    PROFILE_FP8,
+    PROFILE_FP8_BF16,
+    PROFILE_FP8_CHANNEL, /* fp8 with fp8, a scale for each row of both */
+};
+enum { PROFILE_TYPES = PROFILE_FP8_CHANNEL + 1 };
+
+/* Whether it is of products between numbers that are both in fp8. */
+static inline bool profile_type_is_fp8(enum profile_type type) {
+    return type == PROFILE_FP8 || type == PROFILE_FP8_CHANNEL;
+}
+
 extern const char *const profile_type_words[PROFILE_TYPES + 1]; /* NULL ends them */
 
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of

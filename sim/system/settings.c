@@ -27,7 +27,9 @@ static const char *const sample_scope_words[] = {"logits", "output", NULL};
 static const char *const expert_router_words[] = {"trained", "random", NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
-static const char *const storage_words[] = {"auto", "bf16", "f32", "fp8", NULL};
+static const char *const storage_words[] = {"auto", "bf16", "f32", "fp8", "fp8-channel", NULL};
+static const char *const cache_words[] = {"auto", "bf16", "f32", "fp8", NULL};
+static const char *const wide_words[] = {"auto", "bf16", "f32", NULL};
 
 const struct param system_params[] = {
     WHOLE(block_tokens, "tokens", "0", 0, 65536,
@@ -107,18 +109,22 @@ const struct param system_params[] = {
           "chunks of the FFN under chunk_search = always [chunk_search = always]"),
     WHOLE(logit_chunks, "1", "1", 1, 1024,
           "chunks of the logits under chunk_search = always [chunk_search = always]"),
-    STORAGE(weights, number_words, "bf16",
-            "number type of the weights that products of layers read (fp8: e4m3 with scales; all "
-            "else stays in bf16)"),
     STORAGE(
-        activations, storage_words, "auto",
-        "number type of what fp8 weights are multiplied with (auto: as the weights; bf16: W8A16) "
-        "[storage.weights != bf16 or storage.head = fp8]"),
-    STORAGE(cache, storage_words, "auto",
-            "number type of cached keys, values and features (auto: as the weights, but bf16 with "
-            "fp8) [reuses = on]"),
+        weights, number_words, "bf16",
+        "number type of the weights that products of layers read (fp8: e4m3, a scale for each 128 "
+        "x 128; fp8-channel: for each row; all else stays in storage.wide)"),
+    STORAGE(wide, wide_words, "auto",
+            "number type of what is not in fp8 (auto: bf16, on the GPU cpu f32) [storage.weights = "
+            "fp8|fp8-channel]"),
+    STORAGE(activations, storage_words, "auto",
+            "number type of what fp8 weights are multiplied with (auto: as the weights; that of "
+            "storage.wide: W8A16) [storage.weights != bf16 or storage.head = fp8|fp8-channel]"),
+    STORAGE(
+        cache, cache_words, "auto",
+        "number type of cached keys, values and features (auto: as what is not in fp8) [reuses = "
+        "on]"),
     STORAGE(head, storage_words, "auto",
-            "number type of the output head's weights (auto: as the others, but bf16 with fp8)"),
+            "number type of the output head's weights (auto: as what is not in fp8)"),
     WHOLE(layers, "1", "0", 0, 1024,
           "first layers of the model, which alone run; weights of the others stay reserved (0: all "
           "run)"),

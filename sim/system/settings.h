@@ -67,9 +67,9 @@ enum profile_canvas {
 enum { SETTINGS_MOST_REQUESTS = 65536 }; /* that max_requests can be */
 
 /* Number types, of struct storage: of weights one of number_words; of the others one of
- * storage_words, whose first goes by the weights. */
+ * storage_words, whose first goes by the weights, or by the GPU. */
 struct storage_settings {
-    uint32_t weights, activations, cache, head;
+    uint32_t weights, activations, cache, head, wide;
 };
 
 struct settings {

@@ -25,12 +25,16 @@ static uint8_t said_or(uint32_t word, enum number_type otherwise) {
 struct storage system_storage(const struct system *s) {
     const struct storage_settings *said = &s->settings.storage;
     const enum number_type weights = (enum number_type)said->weights;
-    const enum number_type wide = number_wide(weights);
+    const enum number_type next =
+        s->gpu->compute_capability == 0 ? NUMBER_F32 : number_wide(weights);
+    const enum number_type wide =
+        number_is_fp8(weights) ? (enum number_type)said_or(said->wide, next) : weights;
     const bool caches = s->rows.kind != ROW_NONE && s->rows.kind != ROW_PATTERN;
     return (struct storage){.weights = (uint8_t)weights,
                             .activations = said_or(said->activations, weights),
                             .cache = said_or(caches ? said->cache : 0, wide),
-                            .head = said_or(said->head, wide)};
+                            .head = said_or(said->head, wide),
+                            .wide = (uint8_t)wide};
 }
 
 static int64_t cache_row_bytes(const struct system *s) {

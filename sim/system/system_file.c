@@ -153,6 +153,13 @@ void system_warn_of_settings(const struct system *s, struct warnings *warnings) 
                      "config.json of %s does not say: %s (as %s models have it)", model->name,
                      model->assumed, model->family);
     }
+    const char *weights = number_words[s->settings.storage.weights];
+    if (model->quantised != NULL && strcmp(model->quantised, weights) != 0) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
+                     "config.json of %s says that its weights are stored in %s, and the system has "
+                     "them in %s: --set storage.weights=%s says otherwise",
+                     model->name, model->quantised, weights, model->quantised);
+    }
     for (uint32_t i = 0; i < s->n_applied; i++) {
         if (name_behind(s->applied[i].key, "model.") != NULL) {
             warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN, "%s of %s is set to %s",

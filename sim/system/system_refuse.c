@@ -495,25 +495,38 @@ static int check_sample_scope(const struct system *s, struct err *err) {
 /* Types that no kernel puts together, and what a card or an allocator has no model of. */
 static int check_storage(const struct system *s, struct err *err) {
     const struct storage types = system_storage(s);
-    const bool multiplies = types.activations == NUMBER_FP8;
-    const bool has_f32 = types.weights == NUMBER_F32 || types.activations == NUMBER_F32 ||
-                         types.cache == NUMBER_F32 || types.head == NUMBER_F32;
-    const bool has_fp8_weights = types.weights == NUMBER_FP8 || types.head == NUMBER_FP8;
-    if (has_f32 && !storage_is(&types, NUMBER_F32)) {
-        return err_usage(err, "float32 goes with nothing else: set storage.weights = f32 and leave "
-                              "the others at auto, or none of them");
+    const uint8_t all[] = {types.weights, types.activations, types.cache, types.head};
+    const uint8_t products[] = {types.weights, types.activations, types.head};
+    const bool multiplies = number_is_fp8((enum number_type)types.activations);
+    const bool has_fp8_weights = number_is_fp8((enum number_type)types.weights) ||
+                                 number_is_fp8((enum number_type)types.head);
+    for (size_t i = 0; i < sizeof all; i++) {
+        if (!number_is_fp8((enum number_type)all[i]) && all[i] != types.wide) {
+            return err_usage(err,
+                             "%s and %s do not go together: what is not in fp8 is in the type of "
+                             "storage.weights, or with fp8 weights of storage.wide",
+                             number_words[all[i]], number_words[types.wide]);
+        }
     }
     if (multiplies && !has_fp8_weights) {
         return err_usage(err, "storage.activations = fp8 is for weights of fp8: set "
                               "storage.weights = fp8");
     }
+    bool has[NUMBER_TYPES] = {false};
+    for (size_t i = 0; i < sizeof products; i++) {
+        has[products[i]] = true;
+    }
+    if (has[NUMBER_FP8] && has[NUMBER_FP8_CHANNEL]) {
+        return err_usage(err, "fp8 and fp8-channel do not go together: set the same for "
+                              "storage.weights, storage.activations and storage.head");
+    }
     if (multiplies && s->gpu->peak_fp8_flops <= 0) {
         return err_usage(err,
                          "%s has no products of fp8 (no peak_fp8_flops in its file): set "
-                         "storage.activations = bf16, and fp8 weights are multiplied in bf16",
-                         s->gpu->title);
+                         "storage.activations = %s, and fp8 weights are multiplied in %s",
+                         s->gpu->title, number_words[types.wide], number_words[types.wide]);
     }
-    if (types.head == NUMBER_FP8 && s->model->tied) {
+    if (number_is_fp8((enum number_type)types.head) && s->model->tied) {
         return err_usage(err,
                          "the output head of %s is its embedding, which is not quantised: set "
                          "storage.head = auto",
@@ -528,10 +541,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,      check_prefixes,     check_swap,    check_rows,
-        check_bounds,   check_needs,     check_said_rows,    check_credit,  check_revising,
-        check_drawing,  check_smoothing, check_sample_scope, check_storage, check_several,
-        check_sliding};
+        check_settings,     check_mask,     check_prefixes, check_swap,
+        check_rows,         check_bounds,   check_needs,    check_said_rows,
+        check_credit,       check_revising, check_drawing,  check_smoothing,
+        check_sample_scope, check_storage,  check_several,  check_sliding};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

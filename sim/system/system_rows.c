@@ -44,9 +44,8 @@ void system_keep_places(struct system *s, struct graph_options *options) {
     }
     if (s->settings.iteration == ITERATION_SMOOTH) {
         options->smooths = true;
-        s->expected_bytes =
-            number_bytes(number_wide((enum number_type)system_storage(s).activations)) *
-            s->model->hidden * count_places(&s->settings);
+        s->expected_bytes = number_bytes((enum number_type)system_storage(s).wide) *
+                            s->model->hidden * count_places(&s->settings);
     }
 }
 

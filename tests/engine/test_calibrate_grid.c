@@ -66,8 +66,9 @@ static struct calibration_grid grid_of(const char *name, int64_t max_tokens, boo
         MAKE(struct calibration_bounds, .max_tokens = max_tokens, .max_logit_rows = max_tokens,
              .max_kv_rows = 16 * max_tokens, .page_rows = 64, .is_coarse = is_coarse);
     struct err err = {0};
-    ck_assert_msg(calibration_grid_make(&grid, model_named(name), NUMBER_BF16, &bounds, &err) == 0,
-                  "%s", err.text);
+    ck_assert_msg(
+        calibration_grid_make(&grid, model_named(name), &(struct storage){0}, &bounds, &err) == 0,
+        "%s", err.text);
     return grid;
 }
 
@@ -569,7 +570,10 @@ TEST(the_tokens_of_a_mixtures_point_go_to_many_experts) {
     const struct calibration_bounds bounds =
         MAKE(struct calibration_bounds, .max_tokens = 256, .max_logit_rows = 256,
              .max_kv_rows = 4096, .page_rows = 64, .is_coarse = true);
-    ck_assert_int_eq(calibration_grid_make(&grid, rig->system->model, NUMBER_F32, &bounds, &err),
+    ck_assert_int_eq(calibration_grid_make(&grid, rig->system->model,
+                                           &(struct storage){NUMBER_F32, NUMBER_F32, NUMBER_F32,
+                                                             NUMBER_F32, NUMBER_F32},
+                                           &bounds, &err),
                      0);
     routed.n_calls = 0;
     ck_assert_msg(measure_open(&rig->device, &rig->weights, &bounds, &grid, &measure, &err) == 0,
@@ -655,6 +659,41 @@ TEST(products_are_chosen_on_the_sizes_that_a_live_run_chooses_on) {
     }
     ck_assert_uint_ge(n, 4); /* projections, the output's, gates and ups, the way down */
     rig_close(rig);
+}
+
+/* All that layers multiply but for the router; what is wide has rows of the profile's own type. */
+TEST(products_in_fp8_are_measured_as_such) {
+    static const struct {
+        enum number_type weights, activations;
+        enum profile_type type;
+        const char *column;
+    } cases[] = {{NUMBER_FP8, NUMBER_FP8, PROFILE_FP8, ",fp8"},
+                 {NUMBER_FP8, NUMBER_BF16, PROFILE_FP8_BF16, ",fp8-bf16"},
+                 {NUMBER_FP8_CHANNEL, NUMBER_FP8_CHANNEL, PROFILE_FP8_CHANNEL, ",fp8-channel"}};
+    const struct model *m = model_named("llada-moe");
+    const struct calibration_bounds bounds =
+        MAKE(struct calibration_bounds, .max_tokens = 64, .max_logit_rows = 64, .max_kv_rows = 1024,
+             .page_rows = 64, .is_coarse = true);
+    for (size_t i = 0; i < 3; i++) {
+        const struct storage storage = {.weights = (uint8_t)cases[i].weights,
+                                        .activations = (uint8_t)cases[i].activations};
+        struct calibration_grid grid;
+        struct err err = {0};
+        ck_assert_msg(calibration_grid_make(&grid, m, &storage, &bounds, &err) == 0, "%s",
+                      err.text);
+        size_t n_typed = 0;
+        for (size_t p = 0; p < grid.n; p++) {
+            const struct calibration_point *point = &grid.points[p];
+            const bool is_narrow = (point->op == PROFILE_GEMM && point->sizes[1] != m->vocab &&
+                                    point->sizes[1] != m->experts) ||
+                                   point->op == PROFILE_GATE_UP || point->op == PROFILE_MOE;
+            ck_assert_int_eq(point->type, is_narrow ? cases[i].type : PROFILE_BF16);
+            ck_assert_str_eq(calibration_point_type(point), is_narrow ? cases[i].column : "");
+            n_typed += is_narrow;
+        }
+        ck_assert_uint_gt(n_typed, 10);
+        calibration_grid_close(&grid);
+    }
 }
 
 SUITE("calibrate grid")

@@ -135,7 +135,7 @@ TEST(what_is_kept_of_a_step_is_read_again) {
     struct steps_kept kept;
     struct err err = {0};
     const char *path = scratch_path("kept.partial");
-    ck_assert_int_eq(calibration_grid_make(&grid, model, NUMBER_BF16, &bounds, &err), 0);
+    ck_assert_int_eq(calibration_grid_make(&grid, model, &(struct storage){0}, &bounds, &err), 0);
     calibration_steps_list(&wrote, model, &bounds);
     ck_assert_int_eq(samples_open(&samples, &grid, path, "a subject", &err), 0);
     steps_kept_open(&kept, &samples, &wrote);
@@ -501,7 +501,8 @@ static struct calibration_request planned(struct rig *rig, const char *model, in
     rig->device.dtype = KERNEL_BF16;
     rig->device.facts = MAKE(struct device_facts, .name = "a card", .n_sms = 128,
                              .memory_bytes = memory_gib << 30, .l2_bytes = 72 << 20);
-    ck_assert_int_eq(weight_layout_make(&rig->weights.layout, m, KERNEL_BF16, &err), 0);
+    ck_assert_int_eq(
+        weight_layout_make(&rig->weights.layout, m, KERNEL_BF16, &(struct storage){0}, &err), 0);
     return MAKE(struct calibration_request, .device = &rig->device, .weights = &rig->weights,
                 .system = rig->system, .max_tokens = 16384);
 }
@@ -532,6 +533,7 @@ static int64_t bytes_of_steps(const struct calibration_request *request,
                               const struct calibration_bounds *bounds) {
     static struct calibration_steps steps;
     const struct steps_request stages = {.device = request->device,
+                                         .weights = request->weights,
                                          .planner = request->system->planner,
                                          .chunks = request->system->chunks.bound,
                                          .bounds = *bounds};

@@ -27,8 +27,15 @@ TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
     }
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         int n = widths[i][0], k = widths[i][1];
-        struct call_linear call = {x, w, NULL, whole, k,          n,     T,
-                                   n, k, 0,    0,     KERNEL_F32, false, false};
+        struct call_linear call = {.x = x,
+                                   .w = w,
+                                   .y = whole,
+                                   .x_stride = k,
+                                   .y_stride = n,
+                                   .n_tokens = T,
+                                   .n_outputs = n,
+                                   .n_inputs = k,
+                                   .dtype = KERNEL_F32};
         ck_assert_int_eq(cpu.table->linear(cpu.device, &call), 0);
         for (int t = 1; t <= T; t++) { /* the first t rows, and the last t */
             call.y = part;
@@ -51,7 +58,16 @@ TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
         ck_assert_double_le(sqrt(difference / norm), ref_bound(KERNEL_F32, k));
         float *sum = whole; /* adding in place */
         memcpy(sum, part, sizeof(float) * (size_t)(T * n));
-        call = (struct call_linear){x, w, sum, sum, k, n, T, n, k, 0, 0, KERNEL_F32, false, false};
+        call = (struct call_linear){.x = x,
+                                    .w = w,
+                                    .add = sum,
+                                    .y = sum,
+                                    .x_stride = k,
+                                    .y_stride = n,
+                                    .n_tokens = T,
+                                    .n_outputs = n,
+                                    .n_inputs = k,
+                                    .dtype = KERNEL_F32};
         ck_assert_int_eq(cpu.table->linear(cpu.device, &call), 0);
         for (int j = 0; j < T * n; j++) {
             ck_assert_float_eq_tol(sum[j], 2 * part[j], 1e-4f);

@@ -55,6 +55,10 @@ static const struct {
      "swap.host_bytes=1MiB decoder=credit runtime.fused_head=off storage.weights=f32"},
     {"host memory (swap.host_bytes)", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 swap.host_bytes=1MiB storage.weights=f32"},
+    {"eviction with cached rows in fp8", "focus", "sdar-tiny",
+     "storage.weights=f32 storage.cache=fp8"},
+    {"features with inputs or rows of fp8", "dllm-cache", "llada-tiny",
+     "storage.weights=fp8 storage.wide=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -105,16 +109,23 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     system_close(system);
 }
 
-TEST(types_that_no_kernel_of_the_engine_has_are_refused_on_either_back_end) {
-    static const char *const set[] = {"storage.weights=fp8 storage.activations=bf16",
-                                      "storage.cache=fp8",
-                                      "storage.head=fp8 "
-                                      "storage.activations=bf16"};
+/* On the CPU products of fp8 run next to float32, on a GPU none. */
+TEST(fp8_runs_on_the_cpu_alone) {
+    static const char *const set[] = {
+        "storage.weights=fp8 storage.wide=f32",
+        "storage.weights=fp8 storage.wide=f32 storage.activations=f32",
+        "storage.weights=fp8-channel storage.wide=f32",
+        "storage.weights=f32 storage.head=fp8 storage.activations=fp8",
+        "storage.weights=fp8 storage.wide=bf16",
+        "storage.head=fp8 storage.activations=bf16",
+    };
     for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
         struct system *system = system_with("dllm-serve", "llada-tiny", set[i]);
         struct err err = {0};
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), &feature_table[10]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), i < 4 ? NULL : &feature_table[10]);
         ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[11]);
+        ck_assert_int_eq(supports_system(system, WHERE_CPU, &err), i < 4 ? 0 : ERR_USAGE);
+        err = (struct err){0};
         ck_assert_int_eq(supports_system(system, WHERE_CUDA, &err), ERR_USAGE);
         ck_assert_ptr_nonnull(strstr(err.text, "set storage.weights = bf16"));
         system_close(system);

@@ -216,7 +216,8 @@ TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
         struct weight_layout layout;
         struct err err = {0};
         const struct model *model = model_find(names[i], &err);
-        ck_assert_int_eq(weight_layout_make(&layout, model, KERNEL_BF16, &err), 0);
+        ck_assert_int_eq(
+            weight_layout_make(&layout, model, KERNEL_BF16, &(struct storage){0}, &err), 0);
         int64_t bytes = model_weights_bytes(model, &(struct storage){0}), n_slots = 0, end = 0;
         for (uint32_t layer = 0; layer < model->layers; layer++) {
             for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
@@ -287,7 +288,8 @@ TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     struct weight_layout layout;
     struct model wide = mixture_model(0);
     wide.experts = 512;
-    ck_assert_int_eq(weight_layout_make(&layout, &wide, KERNEL_F32, &err), ERR_USAGE);
+    ck_assert_int_eq(weight_layout_make(&layout, &wide, KERNEL_F32, &(struct storage){0}, &err),
+                     ERR_USAGE);
     ASSERT_SAYS(err.text, "model 'llada-moe-test' chooses 2 of 512 experts in 0 groups; the "
                           "engine runs at most 16 of 256 in 32");
     close_devices();

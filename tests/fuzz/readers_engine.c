@@ -147,7 +147,7 @@ static void read_samples(const char *path, const uint8_t *data, size_t size) {
     if (grid.n == 0) {
         const struct model *model = model_find("llada-tiny", &err);
         ASSERT(model != NULL &&
-               calibration_grid_make(&grid, model, NUMBER_BF16, &bounds, &err) == 0);
+               calibration_grid_make(&grid, model, &(struct storage){0}, &bounds, &err) == 0);
     }
     struct calibration_samples samples;
     if (!went_well(samples_open(&samples, &grid, path, "a test", &err), &err, path)) {

@@ -54,7 +54,7 @@ TEST(paged_attention_averages_the_values_a_page_table_names) {
         if (reference) {
             ck_assert(ref_paged_attention(&p.call));
         } else {
-            cpu_paged_attention(&p.call);
+            cpu_paged_attention(&(struct cpu_room){0}, &p.call);
         }
         for (int t = 0; t < TOKENS; t++) {
             for (int h = 0; h < HEADS; h++) {
@@ -95,7 +95,7 @@ TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
     float query[SIZE];
     const struct cpu_room room = {.inputs = query};
     cpu_dense_attention(&room, &dense);
-    cpu_paged_attention(&p.call);
+    cpu_paged_attention(&room, &p.call);
     ck_assert_mem_eq(p.y[0], y[6], 3 * sizeof y[0]);
 }
 

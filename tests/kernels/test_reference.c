@@ -48,7 +48,16 @@ TEST(embedding_reads_token_ids_where_it_is_told) {
 TEST(a_product_adds_before_it_rounds_once) {
     float x[2][3] = {{1, 2, 99}, {3, 4, 99}}, w[2][2] = {{1, 1}, {2, -1}};
     float y[2][3] = {{100, 200, -5}, {300, 400, -5}};
-    struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, 0, 0, KERNEL_F32, false, false};
+    struct call_linear call = {.x = x,
+                               .w = w,
+                               .add = y,
+                               .y = y,
+                               .x_stride = 3,
+                               .y_stride = 3,
+                               .n_tokens = 2,
+                               .n_outputs = 2,
+                               .n_inputs = 2,
+                               .dtype = KERNEL_F32};
     ref_linear(&call);
     const float added[2][3] = {{103, 200, -5}, {307, 402, -5}};
     ck_assert_mem_eq(y, added, sizeof y);
@@ -59,7 +68,16 @@ TEST(a_product_adds_before_it_rounds_once) {
     /* 1 + 2^-8 lies between two bf16: rounded before the addition, the 2^-8 would be lost. */
     uint16_t one[2] = {bf16_from_float(1), bf16_from_float(0x1p-4f)}, add[1], z[1];
     add[0] = bf16_from_float(-1);
-    struct call_linear round = {one, one, add, z, 2, 1, 1, 1, 2, 0, 0, KERNEL_BF16, false, false};
+    struct call_linear round = {.x = one,
+                                .w = one,
+                                .add = add,
+                                .y = z,
+                                .x_stride = 2,
+                                .y_stride = 1,
+                                .n_tokens = 1,
+                                .n_outputs = 1,
+                                .n_inputs = 2,
+                                .dtype = KERNEL_BF16};
     ref_linear(&round);
     ck_assert_float_eq(bf16_to_float(z[0]), 0x1p-8f);
 }
@@ -83,8 +101,8 @@ TEST(kept_tokens_go_to_their_rows_keys_before_values) {
     int32_t start[3] = {0, 1, 4}, owner[4] = {0, 1, 1, 1}, rows[4] = {0, 1, -1, 0},
             kept[2] = {1, 2};
     int64_t cache_start[2] = {24, 8};
-    struct call_keep call = {k, v, start, owner, rows,      kept, cache_start, cache, HEADS * SIZE,
-                             2, 4, HEADS, SIZE,  KERNEL_F32};
+    struct call_keep call = {k, v, start, owner, rows,  kept,      cache_start, cache, HEADS * SIZE,
+                             2, 4, HEADS, SIZE,  false, KERNEL_F32};
     ref_keep(&call);
     for (int h = 0; h < HEADS; h++) {
         ck_assert_mem_eq(cache + 24 + h * SIZE, k[0][h], sizeof k[0][h]);
@@ -196,9 +214,9 @@ TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     ref_cos_sin(turns, 1, SIZE, 10000); /* position 0 does not turn */
     fill(qkv, 3 * SIZE, "qkv");
     fill(bias, 3 * SIZE, "bias");
-    struct call_rope call = {qkv, bias,  q_norm, NULL,  turns,     positions, rows,
-                             q,   kv[0], kv[1],  SIZE,  SIZE,      1,         1,
-                             1,   SIZE,  0,      0.01f, KERNEL_F32};
+    struct call_rope call = {qkv, bias,  q_norm, NULL,  turns, positions, rows,
+                             q,   kv[0], kv[1],  SIZE,  SIZE,  1,         1,
+                             1,   SIZE,  0,      0.01f, false, KERNEL_F32};
     ref_rope(&call);
     double squares = 0;
     for (int i = 0; i < SIZE; i++) {

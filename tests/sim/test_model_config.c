@@ -147,6 +147,69 @@ TEST(what_the_file_says_counts_and_what_differs_is_named) {
     }
 }
 
+#define FP8(rest)        "{\"quant_method\":\"fp8\"" rest "}"
+#define COMPRESSED(rest) "{\"quant_method\":\"compressed-tensors\",\"config_groups\":{" rest "}}"
+#define GROUP(weights, inputs)                                                                     \
+    "\"group_0\":{\"targets\":[\"Linear\"],\"weights\":" weights ",\"input_activations\":" inputs  \
+    "}"
+#define FLOAT8(rest) "{\"num_bits\":8,\"type\":\"float\"," rest "}"
+#define BY_TOKEN     FLOAT8("\"strategy\":\"token\",\"dynamic\":true")
+
+/* As published checkpoints say it: what is read, and what is refused, by its name. */
+TEST(quantised_checkpoints_are_read_or_refused_by_their_method) {
+    static const struct {
+        const char *config, *type, *sentence;
+    } cases[] = {
+        {FP8(",\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"weight_block_size\":[128,128]"),
+         "fp8", NULL},
+        {FP8(",\"activation_scheme\":\"dynamic\",\"ignored_layers\":[\"lm_head\"]"), "fp8-channel",
+         NULL},
+        {"{\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":1200.0}", "fp8-channel", NULL},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"channel\""), BY_TOKEN)), "fp8-channel", NULL},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"tensor\""), "null")), "fp8-channel", NULL},
+        {COMPRESSED(
+             GROUP(FLOAT8("\"strategy\":\"block\",\"block_structure\":[128,128]"), BY_TOKEN)),
+         "fp8", NULL},
+        {"null", NULL, NULL},
+        {FP8(",\"weight_block_size\":[64,128]"), NULL, "weight_block_size"},
+        {FP8(",\"weight_block_size\":128"), NULL,
+         "weight_block_size of quantization_config is 128"},
+        {FP8(",\"activation_scheme\":\"static\""), NULL, "activation_scheme"},
+        {FP8(",\"fmt\":\"e5m2\""), NULL, "fmt of quantization_config is \"e5m2\""},
+        {FP8(",\"scale_fmt\":\"ue8m0\""), NULL, "scale_fmt"},
+        {COMPRESSED(GROUP("{\"num_bits\":4,\"type\":\"int\",\"strategy\":\"group\"}", "null")),
+         NULL, "\"num_bits\":4"},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"group\""), BY_TOKEN)), NULL, "strategy"},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"channel\""),
+                          FLOAT8("\"strategy\":\"tensor\",\"dynamic\":false"))),
+         NULL, "input_activations"},
+        {COMPRESSED(""), NULL, "one group is read"},
+        {"{\"quant_method\":\"compressed-tensors\",\"kv_cache_scheme\":{},\"config_groups\":"
+         "{" GROUP(FLOAT8("\"strategy\":\"channel\""), BY_TOKEN) "}}",
+         NULL, "kv_cache_scheme"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4}", NULL, "quantised by gptq"},
+        {"{\"quant_method\":\"awq\"}", NULL, "quantised by awq"},
+        {"{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", NULL, "by bitsandbytes"},
+        {"[]", NULL, "names no quant_method"},
+        {"{\"quant_method\":8}", NULL, "names no quant_method"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        char rope[800];
+        snprintf(rope, sizeof rope, "\"rope\":true,\"quantization_config\":%s", cases[i].config);
+        const struct model *read =
+            model_find(write_config("quantised", changed(0, "\"rope\":true", rope)), &err);
+        ck_assert_msg((read != NULL) == (cases[i].sentence == NULL), "%zu: %s", i, err.text);
+        if (read != NULL && cases[i].type != NULL) {
+            ck_assert_str_eq(read->quantised, cases[i].type);
+        } else if (read != NULL) {
+            ck_assert_ptr_null(read->quantised);
+        } else {
+            ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
+        }
+    }
+}
+
 TEST(what_the_engine_does_not_run_is_refused) {
     static const struct {
         size_t of;
@@ -157,7 +220,7 @@ TEST(what_the_engine_does_not_run_is_refused) {
          "attention_layer_norm is true"},
         {0, "\"rope\":true", "\"rope\":true,\"rope_scaling\":{\"type\":\"yarn\"}", "'yarn'"},
         {0, "\"rope\":true", "\"rope\":true,\"quantization_config\":{\"bits\":4}",
-         "quantization_config"},
+         "names no quant_method"},
         {0, "\"n_layers\":32", "\"n_layers\":-1", "n_layers: '-1'"},
         {0, "\"n_layers\":32", "\"n_layers\":99999999999999999999", "too big"},
         {0, "\"n_layers\":32", "\"n_layers\":\"many\"", "n_layers: 'many'"},

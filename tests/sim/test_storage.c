@@ -121,6 +121,60 @@ TEST(fp8_weights_halve_what_products_read_and_the_pool_takes_the_rest) {
     system_close(head);
 }
 
+/* One scale for a row of a matrix and of an input, in place of one for 128 x 128. */
+TEST(channels_have_a_scale_each) {
+    struct system *system = system_of("llada-8b", "storage.weights=fp8-channel"),
+                  *squares = system_of("llada-8b", "storage.weights=fp8");
+    const struct model *m = system->model;
+    const struct op_work down = work_of(system, "down", 3);
+    ck_assert_double_eq(down.weight_bytes, (double)(m->hidden * (m->ffn + 4.0)));
+    ck_assert_double_eq(down.row_bytes, 3 * (m->ffn + 4.0 + 2.0 * m->hidden));
+    ck_assert_double_eq(down.fp8_flops, down.flops);
+    const int64_t rows = m->layers * ((int64_t)(m->heads + 2 * m->kv_heads) * m->head_dim +
+                                      2 * (int64_t)m->hidden + 2 * (int64_t)m->ffn);
+    const int64_t c = m->hidden, kv = (int64_t)m->kv_heads * m->head_dim,
+                  q = (int64_t)m->heads * m->head_dim;
+    const int64_t of_squares =
+        m->layers *
+        (fp8_matrix(q + 2 * kv, c) + fp8_matrix(c, q) + fp8_matrix(2 * (int64_t)m->ffn, c) +
+         fp8_matrix(c, m->ffn) - (q + 2 * kv) * c - c * q - 3 * c * (int64_t)m->ffn);
+    ck_assert_int_eq(system->budget.weights_bytes - squares->budget.weights_bytes,
+                     4 * rows - of_squares);
+    system_close(system);
+    system_close(squares);
+}
+
+/* The GPU that is none computes in float32 next to fp8. */
+TEST(what_is_not_in_fp8_goes_by_storage_wide_and_the_gpu) {
+    static const struct {
+        const char *gpu, *set;
+        enum number_type wide, activations, cache, head;
+    } cases[] = {
+        {"h200", "storage.weights=fp8", NUMBER_BF16, NUMBER_FP8, NUMBER_BF16, NUMBER_BF16},
+        {"cpu", "storage.weights=fp8", NUMBER_F32, NUMBER_FP8, NUMBER_F32, NUMBER_F32},
+        {"h200", "storage.weights=fp8 storage.wide=f32 storage.activations=f32", NUMBER_F32,
+         NUMBER_F32, NUMBER_F32, NUMBER_F32},
+        {"cpu", "storage.weights=fp8-channel storage.wide=bf16 storage.cache=fp8", NUMBER_BF16,
+         NUMBER_FP8_CHANNEL, NUMBER_FP8, NUMBER_BF16},
+        {"cpu", "", NUMBER_BF16, NUMBER_BF16, NUMBER_BF16, NUMBER_BF16},
+        {"h200", "storage.weights=f32 storage.wide=bf16", NUMBER_F32, NUMBER_F32, NUMBER_F32,
+         NUMBER_F32},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        struct system *system =
+            try_system("dllm-serve", "llada-tiny", cases[i].gpu, NULL, true, cases[i].set, &err);
+        ck_assert_msg(system != NULL, "%s", err.text);
+        const struct storage *types = &system->graph.storage;
+        ck_assert_int_eq(types->wide, cases[i].wide);
+        ck_assert_int_eq(types->activations, cases[i].activations);
+        ck_assert_int_eq(types->cache, cases[i].cache);
+        ck_assert_int_eq(types->head, cases[i].head);
+        ck_assert_int_eq(graph_element_bytes(&system->graph), number_bytes(cases[i].wide));
+        system_close(system);
+    }
+}
+
 TEST(a_mixtures_experts_are_in_fp8_and_its_router_is_not) {
     struct system *system = system_of("llada-moe", "storage.weights=fp8");
     const struct model *m = system->model;
@@ -314,9 +368,12 @@ TEST(types_that_do_not_go_together_are_refused_with_a_sentence) {
         const char *system, *model, *gpu, *set, *says;
     } cases[] = {
         {"dllm-serve", "llada-8b", "h200", "storage.activations=f32",
-         "float32 goes with nothing else"},
-        {"dllm-serve", "llada-8b", "h200", "storage.weights=f32 storage.cache=fp8",
-         "float32 goes with nothing else"},
+         "f32 and bf16 do not go together"},
+        {"dllm-serve", "llada-8b", "h200", "storage.weights=fp8 storage.cache=f32",
+         "f32 and bf16 do not go together"},
+        {"dllm-serve", "llada-8b", "h200", "storage.weights=fp8 storage.head=fp8-channel",
+         "fp8 and fp8-channel do not go together"},
+        {"dllm-serve", "llada-8b", "h200", "storage.cache=fp8-channel", "fp8-channel"},
         {"dllm-serve", "llada-8b", "h200", "storage.activations=fp8",
          "storage.activations = fp8 is for weights of fp8"},
         {"dllm-serve", "llada-8b", "a100-80g", "storage.weights=fp8",

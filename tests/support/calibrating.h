@@ -141,7 +141,8 @@ static inline void check_shape_covered(const struct rig *rig, const struct profi
     struct runtime runtime =
         MAKE(struct runtime, .varlen = true, .fused = true, .fused_head = is_fused,
              .fused_gate_up = is_fused, .host_mode = HOST_SERIAL);
-    struct graph_options options = calibration_graph(rig->system->model, NUMBER_F32, variant);
+    struct graph_options options =
+        calibration_graph(rig->system->model, &rig->weights.layout.storage, variant);
     struct cost_model *cost = NULL;
     struct err err = {0};
     struct op_price prices[GRAPH_MAX_OPS];

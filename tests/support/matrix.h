@@ -426,6 +426,35 @@ static inline bool smooth_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Weights, inputs, heads and cached rows in fp8, alone and together. */
+static inline bool fp8_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE | MAPPED | PLAYED,
+         "storage.weights=fp8 storage.cache=fp8 storage.head=fp8 cache=sparse-head"},
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE | SIMULATED,
+         "storage.weights=fp8-channel storage.cache=fp8 cache=dual decoder=fixed "
+         "runtime.fused_gate_up=off runtime.fused_head=off"},
+        {"dllm-serve", "llada-moe-tiny", CANVAS, ALONE,
+         "storage.weights=fp8 storage.activations=f32 cache=prefix"},
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE, "storage.cache=fp8 cache=dkv-decode"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE, "storage.cache=fp8 cache=dual"},
+        {"sdar", "llada2-tiny", EXACT, ALONE | PLAYED,
+         "storage.weights=fp8 storage.cache=fp8 decoder=threshold decoder.threshold=0.008"},
+        {"sdar", "sdar-tiny", EXACT, ALONE | MAPPED | SIMULATED | PREEMPTED,
+         "storage.weights=fp8-channel storage.cache=fp8 decoder=fixed cache.ahead_blocks=0"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 20, {{0}}, 0};
+    add_settings(out, lines[i].set == CANVAS
+                          ? "block_tokens=6 max_requests=4"
+                          : "block_tokens=4 page_tokens=4 runtime=unmask prefix_caching=off");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* dLLM-Cache's features: at intervals at which requests have steps of every kind, ratios by which
  * all, some or none of the output moves. */
 static inline bool features_config(size_t i, struct matrix_config *out) {
@@ -549,9 +578,9 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    canvas_config,  decoder_config,  dkv_config,     exact_config,    focus_config,
-    small_config,   idle_config,     load_config,    smooth_config,   sampling_config,
-    carried_config, features_config, pattern_config, revising_config,
+    canvas_config,  decoder_config,  dkv_config,  exact_config,   focus_config,
+    small_config,   idle_config,     load_config, smooth_config,  sampling_config,
+    carried_config, features_config, fp8_config,  pattern_config, revising_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

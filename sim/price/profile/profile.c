@@ -73,7 +73,7 @@ struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
 
 struct profile_peaks profile_peaks_in(const struct profile_peaks *peaks, enum profile_type type) {
     struct profile_peaks of = *peaks;
-    of.flops = type == PROFILE_FP8 ? peaks->fp8_flops : peaks->flops;
+    of.flops = profile_type_is_fp8(type) ? peaks->fp8_flops : peaks->flops;
     of.stored_bytes = type == PROFILE_BF16  ? BF16_BYTES
                       : type == PROFILE_F32 ? F32_BYTES
                                             : FP8_BYTES;

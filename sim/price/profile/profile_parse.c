@@ -504,7 +504,9 @@ static int find_type(struct profile *profile, struct err *err) {
         strcmp(dtype, "float32") == 0 ? PROFILE_F32 : name_find(profile_type_words, dtype);
     profile->type = (enum profile_type)(found < 0 ? 0 : found);
     return found >= 0 ? 0
-                      : err_world(err, "%s: dtype is '%.40s', expected bf16, f32, fp8 or fp8-bf16",
+                      : err_world(err,
+                                  "%s: dtype is '%.40s', expected bf16, f32, fp8, "
+                                  "fp8-bf16 or fp8-channel",
                                   profile->path, dtype);
 }
 
@@ -537,7 +539,7 @@ static int build_all(struct profile *profile, struct all_rows *rows,
         if (!has_rows(rows->of[type])) {
             continue;
         }
-        if (type == PROFILE_FP8 && peaks->fp8_flops <= 0) {
+        if (profile_type_is_fp8((enum profile_type)type) && peaks->fp8_flops <= 0) {
             return err_world(err, "%s: has rows of fp8, and the GPU's file no peak_fp8_flops",
                              profile->path);
         }

@@ -1,0 +1,175 @@
+#include "engine/weights/quantiser.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/fp8.h"
+#include "sim/base/mem.h"
+#include "sim/base/num.h"
+
+enum { STRIP_ROWS = SCALE_GROUP };
+
+/* Numbers of the largest strip; 0 where nothing is in fp8. */
+static int64_t strip_numbers(const struct weight_layout *layout) {
+    int64_t most = 0;
+    for (int slot = 0; slot < WEIGHT_SLOT_COUNT; slot++) {
+        const struct weight_matrices all = weight_matrices_of(layout, (enum weight_slot)slot);
+        const int64_t numbers = all.n > 0 ? STRIP_ROWS * all.n_columns : 0;
+        const bool counts = weight_is_fp8(layout, (enum weight_slot)slot);
+        most = counts && numbers > most ? numbers : most;
+    }
+    return most;
+}
+
+int quantiser_open(struct quantiser *q, const struct weights *weights, struct err *err) {
+    const struct engine_device *device = weights->device;
+    const int64_t n = strip_numbers(&weights->layout);
+    *q = (struct quantiser){.weights = weights};
+    if (n == 0) {
+        return 0;
+    }
+    q->values = mem_unwritten((size_t)n, sizeof *q->values);
+    q->scales = mem_unwritten((size_t)n, sizeof *q->scales);
+    int status = device->table->allocate_host(device->device, n * F32_BYTES, &q->buffer);
+    status = status == DEVICE_OK ? device->table->allocate(device->device, n * F32_BYTES, &q->drawn)
+                                 : status;
+    return engine_device_err(device, status, "making room to quantise weights", err);
+}
+
+void quantiser_close(struct quantiser *q) {
+    if (q->weights == NULL) {
+        return;
+    }
+    const struct engine_device *device = q->weights->device;
+    device->table->release(device->device, q->drawn);
+    device->table->release_host(device->device, q->buffer);
+    free(q->values);
+    free(q->scales);
+    *q = (struct quantiser){.weights = NULL};
+}
+
+/* Rows [first, first + n) of one matrix of a slot. */
+struct strip {
+    struct weight_matrices all;
+    int64_t matrix, first, n;
+    int64_t group, wide; /* columns that share a scale, and scales of a row */
+};
+
+/* The numbers of a strip, and what scales a checkpoint says of it: the first is negative where it
+ * says none. */
+static int take_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
+                      const struct quantiser_source *source, struct err *err) {
+    const struct weight_layout *layout = &q->weights->layout;
+    const int at_once = weight_parts_at_once(slot->slot);
+    int64_t before = 0; /* rows of the parts that came so far */
+    int status = 0;
+    q->scales[0] = -1;
+    for (int i = 0; status == 0 && i < at_once; i++) {
+        struct part part = *slot;
+        part.index = (int)strip->matrix * at_once + i;
+        weight_part_shape(layout->model, part.slot, part.index, &part.n_rows, &part.n_columns);
+        weight_place_part(layout, &part);
+        const int64_t from = strip->first > before ? strip->first - before : 0;
+        int64_t to = strip->first + strip->n - before;
+        to = to < part.n_rows ? to : part.n_rows;
+        if (from < to) {
+            const int64_t at = before + from - strip->first; /* in the strip */
+            status = source->rows(source->context, &part, from, to - from,
+                                  q->values + at * part.n_columns);
+            if (status == 0 && source->scales != NULL) {
+                const bool shares = strip->all.type == NUMBER_FP8;
+                status = source->scales(source->context, &part, from, to - from, strip->all.type,
+                                        q->scales + (shares ? 0 : at));
+                if (status == 0 && shares && at > 0 && q->scales[0] >= 0) {
+                    return err_world(err,
+                                     "the checkpoint's scales are one for each 128 x 128, which "
+                                     "the matrices of '%s' do not fill: leave storage.weights out, "
+                                     "and they are expanded",
+                                     weight_slot_names[slot->slot]);
+                }
+            }
+        }
+        before += part.n_rows;
+    }
+    return status;
+}
+
+/* One for each group of a row's columns, of all the strip's rows together or of each. */
+static void make_scales(struct quantiser *q, const struct strip *strip) {
+    const int64_t k = strip->all.n_columns, rows = number_scale_rows(strip->all.type);
+    for (int64_t row = 0; row < strip->n; row += rows) {
+        const int64_t end = row + rows < strip->n ? row + rows : strip->n;
+        for (int64_t g = 0; g < strip->wide; g++) {
+            const int64_t first = g * strip->group;
+            const int64_t n = first + strip->group < k ? strip->group : k - first;
+            float most = 0;
+            for (int64_t r = row; r < end; r++) {
+                const float of_row = e4m3_most(q->values + r * k + first, n);
+                most = of_row > most ? of_row : most;
+            }
+            q->scales[row / rows * strip->wide + g] = e4m3_scale(most);
+        }
+    }
+}
+
+/* A number that a code times this scale gave gives the code again: the quotient is off by less than
+ * a code's rounding. */
+static void encode(const struct quantiser *q, const struct strip *strip) {
+    const int64_t k = strip->all.n_columns, rows = number_scale_rows(strip->all.type);
+    uint8_t *codes = q->buffer;
+    for (int64_t r = 0; r < strip->n; r++) {
+        for (int64_t c = 0; c < k; c++) {
+            const float scale = q->scales[r / rows * strip->wide + c / strip->group];
+            codes[r * k + c] = scale == 0 ? 0 : e4m3_from_float(q->values[r * k + c] / scale);
+        }
+    }
+}
+
+static int put(const struct quantiser *q, int64_t offset_bytes, int64_t bytes, struct err *err) {
+    const struct engine_device *device = q->weights->device;
+    int status =
+        device->table->upload(device->device, q->weights->block + offset_bytes, q->buffer, bytes);
+    status = status == DEVICE_OK ? device->table->finish(device->device) : status;
+    return engine_device_err(device, status, "uploading weights", err);
+}
+
+static int put_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
+                     struct err *err) {
+    const struct weight_matrices *all = &strip->all;
+    const int64_t rows = number_scale_rows(all->type);
+    const int64_t scales_before = strip->matrix * ceil_div(all->n_rows, rows) + strip->first / rows;
+    const int64_t n_scales = ceil_div(strip->n, rows) * strip->wide;
+    encode(q, strip);
+    int status =
+        put(q, slot->offset_bytes + (strip->matrix * all->n_rows + strip->first) * all->n_columns,
+            strip->n * all->n_columns, err);
+    if (status != 0) {
+        return status;
+    }
+    memcpy(q->buffer, q->scales, (size_t)n_scales * sizeof *q->scales);
+    return put(q,
+               slot->offset_bytes + all->n * all->n_rows * all->n_columns +
+                   scales_before * strip->wide * F32_BYTES,
+               n_scales * F32_BYTES, err);
+}
+
+int quantiser_fill(struct quantiser *q, const struct part *first,
+                   const struct quantiser_source *source, struct err *err) {
+    struct strip strip = {.all = weight_matrices_of(&q->weights->layout, first->slot)};
+    strip.group = number_scale_columns(strip.all.type, strip.all.n_columns);
+    strip.wide = ceil_div(strip.all.n_columns, strip.group);
+    int status = 0;
+    for (; status == 0 && strip.matrix < strip.all.n; strip.matrix++) {
+        for (strip.first = 0; status == 0 && strip.first < strip.all.n_rows;
+             strip.first += STRIP_ROWS) {
+            const int64_t left = strip.all.n_rows - strip.first;
+            strip.n = left < STRIP_ROWS ? left : STRIP_ROWS;
+            status = take_strip(q, first, &strip, source, err);
+            if (status == 0 && q->scales[0] < 0) {
+                make_scales(q, &strip);
+            }
+            status = status == 0 ? put_strip(q, first, &strip, err) : status;
+        }
+    }
+    return status;
+}

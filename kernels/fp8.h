@@ -1,0 +1,104 @@
+/* FP8 (e4m3) on the host: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinities, one NaN
+ * of each sign, 448 the largest (Micikevicius et al., arXiv 2209.05433, table 1).
+ *
+ * Numbers share a scale in single precision: a number is its code's value times the scale. A row of
+ * K numbers in groups of `group` is K codes, then ceil(K / group) scales, as bytes that lie next to
+ * each other; K is a multiple of 4. */
+#ifndef UNMASK_KERNELS_FP8_H
+#define UNMASK_KERNELS_FP8_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { E4M3_NAN = 0x7f, E4M3_MOST = 448, E4M3_CODES = 256 };
+
+static inline float e4m3_to_float(uint8_t code) {
+    const int exponent = code >> 3 & 15, fraction = code & 7;
+    const float size = (code & 0x7f) == E4M3_NAN ? NAN
+                       : exponent == 0           ? (float)fraction * 0x1p-9f
+                                                 : ldexpf((float)(8 + fraction), exponent - 10);
+    return (code & 0x80) != 0 ? -size : size;
+}
+
+/* Rounds to nearest, ties to even; what is larger becomes the largest; a NaN stays a NaN. */
+static inline uint8_t e4m3_from_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) {
+        return (uint8_t)(sign | E4M3_NAN);
+    }
+    if (bits >= 0x43e00000u) { /* 448 */
+        return (uint8_t)(sign | (E4M3_NAN - 1));
+    }
+    if (bits < 0x3c800000u) { /* 2^-6, the least with a full fraction: steps of 2^-9 */
+        float size;
+        memcpy(&size, &bits, sizeof size);
+        size += 16384; /* whose last bit is 2^-9 */
+        memcpy(&bits, &size, sizeof bits);
+        return (uint8_t)(sign | (bits & 15));
+    }
+    bits += 0x7ffffu + (bits >> 20 & 1);
+    return (uint8_t)(sign | ((bits >> 20) - (120u << 3)));
+}
+
+/* By which numbers no larger than `most` fill e4m3's range: most / 448; 1 where that is too small
+ * to divide by. */
+static inline float e4m3_scale(float most) {
+    const float scale = most / E4M3_MOST;
+    return scale < 0x1p-126f ? 1 : scale;
+}
+
+/* Of n numbers; a NaN among them is left out. */
+static inline float e4m3_most(const float *values, int64_t n) {
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float size = fabsf(values[i]);
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+static inline int64_t fp8_groups(int64_t n, int64_t group) {
+    return (n + group - 1) / group;
+}
+
+static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
+    return n + fp8_groups(n, group) * (int64_t)sizeof(float);
+}
+
+/* Cached keys and values have a scale for each 128 numbers of a head. A head of D numbers in a row
+ * of the cache has this many elements: bytes in fp8, else numbers. */
+enum { FP8_HEAD_GROUP = 128 };
+
+static inline int64_t fp8_head_elements(int64_t size, bool fp8) {
+    return fp8 ? fp8_row_bytes(size, FP8_HEAD_GROUP) : size;
+}
+
+/* The scale of a row's group g. */
+static inline float fp8_row_scale(const uint8_t *row, int64_t n, int64_t g) {
+    float scale;
+    memcpy(&scale, row + n + g * (int64_t)sizeof scale, sizeof scale);
+    return scale;
+}
+
+/* n numbers as a row; and back. */
+static inline void fp8_row_from(uint8_t *row, const float *values, int64_t n, int64_t group) {
+    for (int64_t g = 0; g < fp8_groups(n, group); g++) {
+        const int64_t end = (g + 1) * group < n ? (g + 1) * group : n;
+        const float scale = e4m3_scale(e4m3_most(values + g * group, end - g * group));
+        for (int64_t i = g * group; i < end; i++) {
+            row[i] = e4m3_from_float(values[i] / scale);
+        }
+        memcpy(row + n + g * (int64_t)sizeof scale, &scale, sizeof scale);
+    }
+}
+
+static inline float fp8_row_at(const uint8_t *row, int64_t n, int64_t group, int64_t i) {
+    return e4m3_to_float(row[i]) * fp8_row_scale(row, n, i / group);
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* Reference implementations of fp8: rows quantised, and what products read. */
+#include "kernels/fp8.h"
+
+#include "kernels/ref/ref.h"
+
+/* A group at a time, so that a row needs no room. */
+void ref_quantise_row(const void *x, enum kernel_dtype dtype, int64_t at, int64_t n, int64_t group,
+                      void *to) {
+    uint8_t *row = to;
+    for (int64_t g = 0; g < fp8_groups(n, group); g++) {
+        const int64_t end = (g + 1) * group < n ? (g + 1) * group : n;
+        float most = 0;
+        for (int64_t i = g * group; i < end; i++) {
+            const float size = fabsf((float)ref_load(x, dtype, at + i));
+            most = size > most ? size : most;
+        }
+        const float scale = e4m3_scale(most);
+        for (int64_t i = g * group; i < end; i++) {
+            row[i] = e4m3_from_float((float)ref_load(x, dtype, at + i) / scale);
+        }
+        memcpy(row + n + g * (int64_t)sizeof scale, &scale, sizeof scale);
+    }
+}
+
+void ref_quantise(const struct call_quantise *call) {
+    const int64_t n = call->n_channels;
+    for (int64_t t = 0; t < call->n_rows; t++) {
+        ref_quantise_row(call->x, call->dtype, t * call->x_stride, n, call->group,
+                         (uint8_t *)call->y + t * fp8_row_bytes(n, call->group));
+    }
+}
+
+double ref_input(const struct ref_product *p, int64_t t, int64_t i) {
+    if (!p->fp8->x_too) {
+        return ref_load(p->x, p->dtype, t * p->stride + i);
+    }
+    const uint8_t *row = (const uint8_t *)p->x + t * p->stride;
+    return (double)e4m3_to_float(row[i]) *
+           (double)fp8_row_scale(row, p->n_inputs, i / p->fp8->w_columns);
+}
+
+double ref_weight(const struct ref_product *p, int64_t e, int64_t o, int64_t i) {
+    const int64_t at = (e * p->n_rows + o) * p->n_inputs + i;
+    if (p->fp8->w_scale == NULL) {
+        return ref_load(p->w, p->dtype, at);
+    }
+    const int64_t wide = fp8_groups(p->n_inputs, p->fp8->w_columns);
+    const int64_t high = fp8_groups(p->n_rows, p->fp8->w_rows);
+    const int64_t scale =
+        (e * high + (p->before + o) / p->fp8->w_rows) * wide + i / p->fp8->w_columns;
+    return (double)e4m3_to_float(((const uint8_t *)p->w)[at]) * (double)p->fp8->w_scale[scale];
+}
+
+double ref_dot(const struct ref_product *p, int64_t t, int64_t e, int64_t o) {
+    double sum = 0;
+    for (int64_t i = 0; i < p->n_inputs; i++) {
+        sum += ref_input(p, t, i) * ref_weight(p, e, o, i);
+    }
+    return sum;
+}
