@@ -130,7 +130,7 @@ const char *spread_note(size_t n_seeds, char text[SPREAD_NOTE_CHARS]) {
     text[0] = '\0';
     if (n_seeds > 1) {
         snprintf(text, SPREAD_NOTE_CHARS, "means over %zu seeds with 95 %% intervals%s", n_seeds,
-                 n_seeds == 2 ? ", very wide of two seeds: take five or more" : "");
+                 n_seeds == 2 ? ", which two seeds make very wide: take five or more" : "");
     }
     return text;
 }
