@@ -59,8 +59,10 @@ struct together {
 
 static void together_lead(struct together *t, const char *source) {
     struct err err = {0};
-    const struct ranks_request request = {
-        .device = &t->rig->device, .model = &t->rank, .weights = source};
+    const struct ranks_request request = {.device = &t->rig->device,
+                                          .model = &t->rank,
+                                          .storage = t->rig->graph.storage,
+                                          .weights = source};
     ck_assert_msg(ranks_open(&request, &t->ranks, &err) == 0, "%s", err.text);
     ck_assert_msg(forward_lead(t->rig->forward, t->ranks, &err) == 0, "%s", err.text);
 }

@@ -27,9 +27,8 @@ TEST(what_calibration_measures_has_rows_of_a_profile) {
 
 /* A step's graph has these once at most. */
 TEST(decisions_evictions_and_choices_are_one_operator_each) {
-    static const unsigned facts[] = {OP_EVICTS,          OP_COMMITS, OP_READS_LOGITS,
-                                     OP_CHOOSES_EXPERTS, OP_SELECTS, OP_GIVES_CREDIT,
-                                     OP_SMOOTHS,         OP_IS_PAGED};
+    static const unsigned facts[] = {OP_EVICTS,  OP_COMMITS, OP_READS_LOGITS, OP_CHOOSES_EXPERTS,
+                                     OP_SELECTS, OP_SMOOTHS, OP_IS_PAGED};
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         int n = 0;
         for (int kind = 0; kind < OP_KIND_COUNT; kind++) {

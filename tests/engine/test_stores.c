@@ -230,6 +230,7 @@ static struct request request_at(const struct system *system, uint32_t block, ui
              .steps = block * BLOCK + step, .window.masked = masked, .commit_tokens = 1);
     uint32_t left = OUTPUT - block * BLOCK;
     request.window.length = left < BLOCK ? left : BLOCK;
+    request.window.front = request.window.active = request.window.length;
     (void)cache_plan(system->cache, system->cache_state, NULL, &request);
     request.kv_rows = request.rows.held;
     request.kv_bytes = request.kv_rows * system->row_bytes;

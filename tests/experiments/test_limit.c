@@ -173,7 +173,7 @@ TEST(a_bound_of_a_card_with_clocks_says_that_it_takes_the_highest) {
 TEST_EACH(there_is_no_bound_of_a_scheduler_that_says_widths_or_thresholds, 2) {
     static const char *const schedulers[] = {"width-by-load", "threshold-valve"};
     struct output output = CLI("run", "--system", "fast-dllm", "--scheduler", schedulers[_i],
-                               "--requests", "3", "--bound");
+                               "--decoder", "threshold", "--requests", "3", "--bound");
     ck_assert_int_eq(output.status, 2);
     ck_assert_ptr_nonnull(strstr(output.err, "says widths, thresholds or rows"));
     output_free(&output);

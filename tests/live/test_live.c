@@ -292,6 +292,8 @@ static void make_first_batch(const struct system *system, struct first_batch *ba
                                               .state = REQUEST_RUNNING,
                                               .window.first = 9,
                                               .window.length = STEPS,
+                                              .window.front = STEPS,
+                                              .window.active = STEPS,
                                               .window.masked = STEPS,
                                               .commit_tokens = 1}};
     struct request *request = &batch->request;

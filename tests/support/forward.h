@@ -14,7 +14,10 @@
 #define TINY(...)                                                                                  \
     { .max_positions = 256, __VA_ARGS__ }
 #define ENGINE_GRAPH(...)                                                                          \
-    { .storage = storage_of(NUMBER_F32), .engine = true, __VA_ARGS__ } /* in float32 */
+    {                                                                                              \
+        .storage = {NUMBER_F32, NUMBER_F32, NUMBER_F32, NUMBER_F32, NUMBER_F32}, .engine = true,   \
+        __VA_ARGS__                                                                                \
+    } /* in float32 */
 
 /* The shapes of the golden checkpoints, and one with head norms and a tied head whose sizes are no
  * multiples of anything a kernel takes at once. */

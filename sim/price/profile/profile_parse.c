@@ -579,7 +579,7 @@ int profile_parse(const char *path, const char *text, size_t size,
     return bad;
 }
 
-/* A calibration that others computed beside leaves its file under this name (calibrate --shared).
+/* A calibration during which others computed leaves its file under this name (calibrate --shared).
  */
 static bool has_shared(const char *path) {
     char name[1024];
