@@ -64,7 +64,7 @@ static void add_exchange(struct points *points, const struct op *op) {
 const struct op_launch op_launch_all_reduce = {
     .launch = launch_all_reduce,
     .facts = OP_IS_EXCHANGE,
-    .symbols = OP_OVER_TOKENS | OP_OVER(SYM_SELECT_ROWS),
+    .symbols = OP_OVER_TOKENS | OP_OVER(SYM_SELECT_ROWS) | OP_OVER(SYM_VALUE_ROWS),
     .sizes = OP_SIZES_OWN,
     .points = add_exchange,
 };

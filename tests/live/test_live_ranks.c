@@ -16,6 +16,8 @@ static const struct {
     {"sparse-dllm", "llada-tiny", {"cache.retention=0.4"}, "2"},
     {"sparse-dllm", "dream-tiny", {"cache.retention=0.4"}, "4"},
     {"sparse-dllm", "llada-moe-tiny", {"expert_parallel=on"}, "2"},
+    {"dllm-cache", "llada-tiny", {"block_tokens=8", "cache.output_interval_steps=3"}, "2"},
+    {"sparsed", "llada-tiny", {"block_tokens=8"}, "2"},
     {"fast-dllm", "dream-tiny", {"decoder=margin"}, "4"},
     {"fast-dllm", "llada-tiny", {"decoder=entropy"}, "2"},
     {"fast-dllm", "dream-tiny", {"decoder=entropy-bounded", "decoder.bound=4"}, "4"},
