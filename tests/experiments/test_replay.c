@@ -273,6 +273,12 @@ TEST(runs_of_schema_9_are_played) {
     plays_two_runs_without(9, "2", "\"swap\"");
 }
 
+/* Made when no record had what requests asked of their tokens' draws: ar, which swaps, and
+ * fast-dllm of prompts with temperatures of their own, whose steps are on record. */
+TEST(runs_of_schema_10_are_played) {
+    plays_two_runs_without(10, "2", "\"swap\"");
+}
+
 static const char *const swapping_runs[][12] = {
     {"--system", "ar", "--set", "scheduler.preempts=swap", "--set", "pool_pages=30", NULL},
     {"--system", "ar", "--set", "scheduler.preempts=swap", "--set", "swap.overlaps=on", "--set",
