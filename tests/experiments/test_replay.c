@@ -10,6 +10,7 @@
 #include "sim/base/mem.h"
 #include "tests/support/cli.h"
 #include "tests/support/old_schema.h"
+#include "tests/support/outputs.h"
 
 enum cell {
     RECORDED,
@@ -277,6 +278,40 @@ TEST(runs_of_schema_9_are_played) {
  * fast-dllm of prompts with temperatures of their own, whose steps are on record. */
 TEST(runs_of_schema_10_are_played) {
     plays_two_runs_without(10, "2", "\"swap\"");
+    char older[512];
+    const char *merged = scratch_path("mixed.db"), *again = scratch_path("mixed-again.db");
+    const char *prompts =
+        scratch_write("one.jsonl", "{\"ids\": [1, 2], \"top_k\": 3, \"seed\": 9}");
+    copy_of_schema(10, older);
+    free(PRINTS("run", "--workload", prompts, "--db", merged, "--levels", "steps"));
+    free(PRINTS("merge", merged, older));
+    free(PRINTS("merge", older, merged));
+    free(PRINTS("merge", again, older));
+    for (int run = 1; run <= 3; run++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", run);
+        free(PRINTS("replay", "--db", merged, "--run", number));
+        free(PRINTS("replay", "--db", again, "--run", number));
+    }
+    ck_assert_int_eq(sql_integer(again, "SELECT count(*) FROM requests"), 11);
+    ck_assert_int_eq(sql_integer(again, "SELECT count(top_k) FROM requests"), 1);
+    ck_assert_int_eq(sql_integer(again, "SELECT sum(sampling_seed) FROM requests"), 9);
+}
+
+/* A request's record says how many of its tokens were given another one, as a trace of the
+ * decisions has it, whose simulation says it as well. */
+TEST(tokens_that_are_replaced_are_on_record) {
+    const char *db = scratch_path("revised.db"), *trace = scratch_path("revised.decode"),
+               *again = scratch_path("revised-again.db");
+    static const char revised[] = "SELECT sum(revised_tokens) FROM requests";
+    free(PRINTS("run", "--system", "sglang-s", "--gpu", "h200", "--requests", "4", "--rate", "4",
+                "--output-tokens", "96", "--db", db, "--decode-out", trace));
+    free(PRINTS("run", "--system", "sglang-s", "--gpu", "h200", "--workload", trace, "--decode",
+                trace, "--db", again));
+    ck_assert_int_gt(sql_integer(db, revised), 10);
+    ck_assert_int_eq(sql_integer(db, revised),
+                     sql_integer(trace, "SELECT sum(revisions * passes) FROM pass"));
+    ck_assert_int_eq(sql_integer(db, revised), sql_integer(again, revised));
 }
 
 static const char *const swapping_runs[][12] = {
@@ -710,18 +745,6 @@ TEST(a_policy_that_reads_entropies_is_played) {
     ck_assert(row.yes[PLAYED] && row.yes[LIVE_PLAYED] && row.yes[LIVE_AGAIN]);
 }
 
-static int64_t number_in(const char *path, const char *query) {
-    sqlite3 *db = NULL;
-    sqlite3_stmt *row = NULL;
-    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_prepare_v2(db, query, -1, &row, NULL), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_step(row), SQLITE_ROW);
-    int64_t number = sqlite3_column_int64(row, 0);
-    sqlite3_finalize(row);
-    sqlite3_close(db);
-    return number;
-}
-
 /* A decoder that commits, commits none, takes back and commits again: drawn, recorded, played,
  * carried out by the engine; live, played, once more by the engine; and its decode trace. */
 TEST(what_a_decoder_takes_back_is_played) {
@@ -744,12 +767,12 @@ TEST(what_a_decoder_takes_back_is_played) {
             add(&run, base);
             add(&run, is_live ? live : WORDS(NULL));
             ck_assert(does(systems[i][0], is_live ? LIVE : RECORDED, &run, NULL));
-            ck_assert_int_gt(number_in(db, "SELECT count(outcomes) FROM steps"), 0);
+            ck_assert_int_gt(sql_integer(db, "SELECT count(outcomes) FROM steps"), 0);
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--backend", "cpu"));
         }
-        ck_assert_int_eq(number_in(trace, "SELECT sum(committed - unmasked) FROM pass"), 2 * 16);
-        ck_assert_int_gt(number_in(trace, "SELECT sum(unmasked) FROM pass"), 0);
+        ck_assert_int_eq(sql_integer(trace, "SELECT sum(committed - unmasked) FROM pass"), 2 * 16);
+        ck_assert_int_gt(sql_integer(trace, "SELECT sum(unmasked) FROM pass"), 0);
         if (strcmp(systems[i][0], "entropy-cache") == 0) {
             continue; /* plans by what a trace does not tell */
         }
@@ -788,8 +811,8 @@ TEST(windows_of_any_width_are_played) {
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--backend", "cpu"));
         }
-        ck_assert_int_gt(number_in(trace, "SELECT count(*) FROM pass WHERE length = 2"), 0);
-        ck_assert_int_gt(number_in(trace, "SELECT count(*) FROM pass WHERE length = 8"), 0);
+        ck_assert_int_gt(sql_integer(trace, "SELECT count(*) FROM pass WHERE length = 2"), 0);
+        ck_assert_int_gt(sql_integer(trace, "SELECT count(*) FROM pass WHERE length = 8"), 0);
     }
     struct output output =
         CLI("run", "--system", "dllm-serve", "--scheduler", suite_plugin("wording_scheduler"),
@@ -837,13 +860,13 @@ TEST(a_token_that_is_taken_back_leaves_the_canvas) {
                 "--clock", "virtual", "--decoder", suite_plugin("undoing_decoder"), "--requests",
                 "1", "--input-tokens", "6", "--output-tokens", "8", "--set", "block_tokens=8",
                 "--decode-out", trace));
-    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass"), 10);
-    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
-                                      "b.rowid = 3 AND a.confidence = b.confidence AND "
-                                      "a.token = b.token AND a.masked = b.masked"),
+    ck_assert_int_eq(sql_integer(trace, "SELECT count(*) FROM pass"), 10);
+    ck_assert_int_eq(sql_integer(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
+                                        "b.rowid = 3 AND a.confidence = b.confidence AND "
+                                        "a.token = b.token AND a.masked = b.masked"),
                      1);
-    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
-                                      "b.rowid = 2 AND a.confidence = b.confidence"),
+    ck_assert_int_eq(sql_integer(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
+                                        "b.rowid = 2 AND a.confidence = b.confidence"),
                      0);
 }
 
