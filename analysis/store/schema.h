@@ -7,8 +7,8 @@
  * requests found (prefix_tokens NULL), schema 5 not what they shared with whom (shared_tokens,
  * shared_with and session NULL), schema 6 not by which request's end an arrival became known,
  * schema 7 of positions' outcomes commits alone, schema 8 no deadlines, priorities or predictions,
- * schema 9 nothing that was swapped out. They are read as they are, and changed to the newest when
- * something is recorded.
+ * schema 9 nothing that was swapped out, schema 10 not how requests asked for their tokens to be
+ * drawn. They are read as they are, and changed to the newest when something is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does

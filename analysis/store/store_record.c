@@ -75,10 +75,11 @@ static int put_request(struct store *store, int64_t number, const struct request
     bind_all(store->put_request, key, 2);
     for (const struct column *c = request_columns; c->name != NULL; c++) {
         if (c->since > 0) {
-            int64_t value = column_whole(c, r);
+            const uint64_t value = (uint64_t)column_whole(c, r);
             (void)(c->less > 0 && value == 0
                        ? sqlite3_bind_null(store->put_request, ++place)
-                       : sqlite3_bind_int64(store->put_request, ++place, value - c->less));
+                       : sqlite3_bind_int64(store->put_request, ++place,
+                                            (int64_t)(value - (uint64_t)c->less)));
         }
     }
     return put_row(store, store->put_request, err);

@@ -80,6 +80,8 @@ uint64_t compose_traffic_digest(const struct recorded *traffic) {
         digest =
             rng_key(digest, (uint64_t)a->prompt_tokens << 32 | a->output_tokens, a->answer_tokens);
         digest = rng_key(digest, (uint64_t)a->cancel_ns, a->follows);
+        digest = rng_key(digest, a->sampling.temperature, a->sampling.top_p);
+        digest = rng_key(digest, a->sampling.top_k, a->sampling.seed);
         digest = a->prefix_tokens > 0 ? rng_key(digest, a->prefix_tokens, a->shares) : digest;
         digest = rng_key(digest, (uint64_t)a->due_ns, (uint64_t)a->tenant << 32 | a->priority);
     }

@@ -84,6 +84,10 @@ static int on_request(void *state, const struct request_record *record, struct e
         .leaves = record->id + 1,
         .follows = record->follows,
         .place = record->place,
+        .sampling = {.temperature = record->temperature_millionths,
+                     .top_p = record->top_p_millionths,
+                     .top_k = record->top_k,
+                     .seed = record->sampling_seed},
         .cancel_ns = record->reason == REJECT_CANCELLED ? record->finished_ns : 0};
     recorded->follows = recorded->follows || record->follows > 0;
     return 0;

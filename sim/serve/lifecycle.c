@@ -552,6 +552,7 @@ static void revise(const struct lifecycle *life, struct replica *replica, struct
     if (!goes_on) {
         window_end_edits(request);
     }
+    life->tracked[request - life->requests].record.revised_tokens += n;
     if (life->asked->records_members) {
         replica->member_passes[member].revised = n;
     }

@@ -25,6 +25,11 @@ static int same_request(void *state, const struct request_record *r, struct err 
     ck_assert_uint_eq(r->preemptions, expected.preemptions);
     ck_assert_uint_eq(r->first_block_tokens, expected.first_block_tokens);
     ck_assert_uint_eq(r->tokens_processed, expected.tokens_processed);
+    ck_assert_uint_eq(r->temperature_millionths, expected.temperature_millionths);
+    ck_assert_uint_eq(r->top_p_millionths, expected.top_p_millionths);
+    ck_assert_uint_eq(r->top_k, expected.top_k);
+    ck_assert_uint_eq(r->sampling_seed, expected.sampling_seed);
+    ck_assert_uint_eq(r->revised_tokens, expected.revised_tokens);
     return 0;
 }
 

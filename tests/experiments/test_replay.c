@@ -10,6 +10,7 @@
 #include "sim/base/mem.h"
 #include "tests/support/cli.h"
 #include "tests/support/old_schema.h"
+#include "tests/support/outputs.h"
 
 enum cell {
     RECORDED,
@@ -232,54 +233,6 @@ static void record_and_play(const char *const *words) {
     ck_assert(record(&row, RECORDED, &run, WORDS(NULL)));
     replay(&row, PLAYED, WORDS(NULL));
     ck_assert(row.yes[PLAYED]);
-}
-
-/* A golden database, to be changed. */
-static void copy_of_schema(int version, char copy[512]) {
-    char name[64], command[600];
-    snprintf(name, sizeof name, "schema-%d.db", version);
-    snprintf(copy, 512, "%s", scratch_path(name));
-    snprintf(command, sizeof command, "cp tests/golden/databases/%s '%s'", name, copy);
-    ck_assert_int_eq(system(command), 0);
-}
-
-/* Made when steps knew one outcome of a position, that it is committed: focus and dllm-serve
- * simulated, entropy-cache on the processor. */
-TEST(runs_of_schema_7_are_played) {
-    char copy[512];
-    copy_of_schema(7, copy);
-    for (int change = 0; change < 2; change++) {
-        free(PRINTS("replay", "--db", copy, "--run", "1"));
-        free(PRINTS("replay", "--db", copy, "--run", "2"));
-        free(PRINTS("replay", "--db", copy, "--run", "3"));
-        free(PRINTS("replay", "--db", copy, "--run", "3", "--backend", "cpu"));
-        free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
-    }
-}
-
-/* Both runs play, before and after a new one changes the schema; in JSON of one something is not.
- */
-static void plays_two_runs_without(int schema, const char *run, const char *word) {
-    char copy[512];
-    copy_of_schema(schema, copy);
-    for (int change = 0; change < 2; change++) {
-        free(PRINTS("replay", "--db", copy, "--run", "1"));
-        free(PRINTS("replay", "--db", copy, "--run", "2"));
-        free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
-    }
-    char *json = PRINTS("replay", "--db", copy, "--run", run, "--json");
-    ck_assert_ptr_null(strstr(json, word));
-    free(json);
-}
-
-/* Made when requests had no deadlines: dllm-serve, and sdar on two replicas. */
-TEST(runs_of_schema_8_are_played) {
-    plays_two_runs_without(8, "1", "\"late\"");
-}
-
-/* Made when nothing was swapped out: dllm-serve with deadlines, and vllm-ar, which preempts. */
-TEST(runs_of_schema_9_are_played) {
-    plays_two_runs_without(9, "2", "\"swap\"");
 }
 
 static const char *const swapping_runs[][12] = {
@@ -713,18 +666,6 @@ TEST(a_policy_that_reads_entropies_is_played) {
     ck_assert(row.yes[PLAYED] && row.yes[LIVE_PLAYED] && row.yes[LIVE_AGAIN]);
 }
 
-static int64_t number_in(const char *path, const char *query) {
-    sqlite3 *db = NULL;
-    sqlite3_stmt *row = NULL;
-    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_prepare_v2(db, query, -1, &row, NULL), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_step(row), SQLITE_ROW);
-    int64_t number = sqlite3_column_int64(row, 0);
-    sqlite3_finalize(row);
-    sqlite3_close(db);
-    return number;
-}
-
 /* A decoder that commits, commits none, takes back and commits again: drawn, recorded, played,
  * carried out by the engine; live, played, once more by the engine; and its decode trace. */
 TEST(what_a_decoder_takes_back_is_played) {
@@ -747,12 +688,12 @@ TEST(what_a_decoder_takes_back_is_played) {
             add(&run, base);
             add(&run, is_live ? live : WORDS(NULL));
             ck_assert(does(systems[i][0], is_live ? LIVE : RECORDED, &run, NULL));
-            ck_assert_int_gt(number_in(db, "SELECT count(outcomes) FROM steps"), 0);
+            ck_assert_int_gt(sql_integer(db, "SELECT count(outcomes) FROM steps"), 0);
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--backend", "cpu"));
         }
-        ck_assert_int_eq(number_in(trace, "SELECT sum(committed - unmasked) FROM pass"), 2 * 16);
-        ck_assert_int_gt(number_in(trace, "SELECT sum(unmasked) FROM pass"), 0);
+        ck_assert_int_eq(sql_integer(trace, "SELECT sum(committed - unmasked) FROM pass"), 2 * 16);
+        ck_assert_int_gt(sql_integer(trace, "SELECT sum(unmasked) FROM pass"), 0);
         if (strcmp(systems[i][0], "entropy-cache") == 0) {
             continue; /* plans by what a trace does not tell */
         }
@@ -791,8 +732,8 @@ TEST(windows_of_any_width_are_played) {
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
             free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--backend", "cpu"));
         }
-        ck_assert_int_gt(number_in(trace, "SELECT count(*) FROM pass WHERE length = 2"), 0);
-        ck_assert_int_gt(number_in(trace, "SELECT count(*) FROM pass WHERE length = 8"), 0);
+        ck_assert_int_gt(sql_integer(trace, "SELECT count(*) FROM pass WHERE length = 2"), 0);
+        ck_assert_int_gt(sql_integer(trace, "SELECT count(*) FROM pass WHERE length = 8"), 0);
     }
     struct output output =
         CLI("run", "--system", "dllm-serve", "--scheduler", suite_plugin("wording_scheduler"),
@@ -841,13 +782,13 @@ TEST(a_token_that_is_taken_back_leaves_the_canvas) {
                 "--clock", "virtual", "--decoder", suite_plugin("undoing_decoder"), "--requests",
                 "1", "--input-tokens", "6", "--output-tokens", "8", "--set", "block_tokens=8",
                 "--decode-out", trace));
-    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass"), 10);
-    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
-                                      "b.rowid = 3 AND a.confidence = b.confidence AND "
-                                      "a.token = b.token AND a.masked = b.masked"),
+    ck_assert_int_eq(sql_integer(trace, "SELECT count(*) FROM pass"), 10);
+    ck_assert_int_eq(sql_integer(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
+                                        "b.rowid = 3 AND a.confidence = b.confidence AND "
+                                        "a.token = b.token AND a.masked = b.masked"),
                      1);
-    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
-                                      "b.rowid = 2 AND a.confidence = b.confidence"),
+    ck_assert_int_eq(sql_integer(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
+                                        "b.rowid = 2 AND a.confidence = b.confidence"),
                      0);
 }
 

@@ -82,7 +82,8 @@ TEST(runs_on_record_twice_count_once) {
            " steps, refresh_steps, preemptions, first_block_tokens, tokens_processed,"
            " answer_tokens, committed_tokens, steps_after_end, tokens_after_end, prefix_tokens,"
            " shared_tokens, shared_with, session, follows, place, deadline_ns, priority,"
-           " predicted_tokens FROM requests;"
+           " predicted_tokens, temperature_millionths, top_p_millionths, top_k, sampling_seed,"
+           " revised_tokens FROM requests;"
            "INSERT INTO runs SELECT run + 12, system, model, gpu, profile, profile_kind, backend,"
            " trace, trace_provenance, seed, config, summary, n_requests, n_steps, n_events,"
            " identity, incomplete, rows_sha256, sha256 FROM runs");

@@ -50,7 +50,7 @@ import json, sqlite3
 db = sqlite3.connect('$db')
 rows = db.execute('SELECT run, count(*), sum(first_block_steps) FROM requests GROUP BY run').fetchall()
 assert rows == [(1, 20, None), (2, 20, json.load(open('$copy/run.json'))['first_block_steps'])], rows
-assert db.execute('PRAGMA user_version').fetchone() == (11,)"
+assert db.execute('PRAGMA user_version').fetchone() == (12,)"
 for name in first_block_steps tokens_per_step; do
     check "list fields: $name" sh -c "'$copy/build/unmask' list fields | grep -q '^$name '"
     check "reference: $name" sh -c "'$copy/build/manual' fields | grep -q '^| .$name. | .* | .* |'"

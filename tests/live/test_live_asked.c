@@ -4,6 +4,8 @@
 #include "sim/system/system_sampling.h"
 #include "tests/support/cli.h"
 #include "tests/support/live.h"
+#include "tests/support/old_schema.h"
+#include "tests/support/outputs.h"
 
 enum { MIXES = 2, N = LIVE_REQUESTS };
 
@@ -244,6 +246,107 @@ TEST(a_file_of_prompts_says_how_each_is_drawn) {
             "asked.jsonl:1: found another value of 'top_k', expected a whole number from 0 to "
             "4294967295",
             SERVE, "--set", "sampling=on");
+}
+
+/* Of the requests of a database, in order, and of what a trace of decisions says of their tokens.
+ */
+static const char asked_on_record[] =
+    "SELECT group_concat(ifnull(temperature_millionths, '-') || ' ' || ifnull(top_p_millionths, "
+    "'-') || ' ' || ifnull(top_k, '-') || ' ' || ifnull(sampling_seed, '-')) FROM (SELECT * FROM "
+    "requests ORDER BY id)";
+static const char steps_on_record[] =
+    "SELECT group_concat(start_ns || ' ' || end_ns || ' ' || repeat || ' ' || hex(batch)) FROM "
+    "(SELECT * FROM steps JOIN members ON members.run = steps.run AND number = members ORDER BY "
+    "idx)";
+static const char tokens_on_record[] =
+    "SELECT group_concat(request || ' ' || hex(token)) FROM pass WHERE passes = 1";
+
+static void same_answers(const char *query, const char *one, const char *other, bool are_same) {
+    const char *const paths[] = {one, other};
+    char *said[2];
+    for (int i = 0; i < 2; i++) {
+        sqlite3 *db = NULL;
+        ck_assert_int_eq(sqlite3_open(paths[i], &db), SQLITE_OK);
+        said[i] = old_text(db, query);
+        sqlite3_close(db);
+    }
+    ck_assert_uint_gt(strlen(said[0]), 20);
+    ck_assert_msg((strcmp(said[0], said[1]) == 0) == are_same, "%s: %s and %s", query, one, other);
+    sqlite3_free(said[0]);
+    sqlite3_free(said[1]);
+}
+
+static const char *mixed_prompts(void) {
+    return scratch_write("mixed.jsonl",
+                         "{\"ids\": [3, 1, 4], \"output_tokens\": 32, \"temperature\": 2, "
+                         "\"seed\": 4}\n"
+                         "{\"ids\": [3, 1, 4], \"output_tokens\": 32, \"temperature\": 0}\n"
+                         "{\"ids\": [2, 7, 1, 8], \"output_tokens\": 32}\n"
+                         "{\"ids\": [2, 7, 1], \"output_tokens\": 32, \"top_k\": 2, "
+                         "\"top_p\": 0.5}\n");
+}
+
+/* As an older unmask left it behind, which recorded nothing of the kind. */
+static const char *forgetful(const char *db) {
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    old_run(sqlite, "UPDATE requests SET temperature_millionths = NULL, top_p_millionths = NULL, "
+                    "top_k = NULL, sampling_seed = NULL;"
+                    "UPDATE runs SET rows_sha256 = NULL, sha256 = NULL");
+    sqlite3_close(sqlite);
+    return db;
+}
+
+/* A run of requests on record has what each asked, and so its steps; a request that asked nothing
+ * has NULL. */
+TEST(requests_on_record_are_drawn_as_they_asked) {
+    const char *a = scratch_path("asked-a.db"), *b = scratch_path("asked-b.db"),
+               *c = scratch_path("asked-c.db");
+#define SIMULATE                                                                                   \
+    "run", "--system", "fast-dllm", "--model", "llada-tiny", "--gpu", "l40s", "--roofline",        \
+        "--set", "sampling=on", "--set", "probabilities=kept", "--set", "decoder=threshold",       \
+        "--set", "decoder.threshold=0.3", "--set", "max_requests=2", "--levels", "steps",          \
+        "--workload"
+    free(PRINTS(SIMULATE, mixed_prompts(), "--db", a));
+    free(PRINTS(SIMULATE, a, "--db", b));
+    sqlite3 *db = NULL;
+    ck_assert_int_eq(sqlite3_open(b, &db), SQLITE_OK);
+    char *asked = old_text(db, asked_on_record);
+    ck_assert_str_eq(asked, "2000000 - - 4,0 - - -,- - - -,- 500000 2 -");
+    sqlite3_free(asked);
+    sqlite3_close(db);
+    same_answers(asked_on_record, a, b, true);
+    same_answers(steps_on_record, a, b, true);
+    free(PRINTS("replay", "--db", b, "--run", "1"));
+    REFUSES(2, "request 0: a temperature above 0 draws tokens", "run", "--system", "sdar",
+            "--workload", a);
+    free(PRINTS(SIMULATE, forgetful(a), "--db", c));
+    same_answers(steps_on_record, b, c, false);
+    free(PRINTS(SIMULATE, a, "--db", b)); /* which is another run */
+    ck_assert_int_eq(sql_integer(b, "SELECT count(*) FROM runs"), 2);
+}
+
+/* Prompts of requests on record are made up, the same each time. */
+TEST(requests_on_record_have_live_the_same_tokens) {
+    char dbs[4][512], traces[4][512];
+    const char *from = mixed_prompts();
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "live-%d.db", i);
+        snprintf(dbs[i], sizeof dbs[i], "%s", scratch_path(name));
+        snprintf(name, sizeof name, "live-%d.decode", i);
+        snprintf(traces[i], sizeof traces[i], "%s", scratch_path(name));
+        free(PRINTS("run", "--system", "fast-dllm", "--model", "llada-tiny", "--gpu", "cpu",
+                    "--backend", "cpu", "--clock", "virtual", "--weights", "random:7", "--set",
+                    "storage.weights=f32", "--set", "sampling=on", "--set", "max_requests=2",
+                    "--levels", "steps", "--workload", from, "--db", dbs[i], "--decode-out",
+                    traces[i]));
+        from = i == 2 ? forgetful(dbs[i]) : dbs[i];
+    }
+    same_answers(tokens_on_record, traces[1], traces[2], true);
+    same_answers(tokens_on_record, traces[2], traces[3], false);
+    free(PRINTS("replay", "--db", dbs[1], "--run", "1"));
+    free(PRINTS("replay", "--db", dbs[1], "--run", "1", "--backend", "cpu"));
 }
 
 SUITE("asked sampling")

@@ -319,6 +319,24 @@ def what_cannot_be_honoured_is_refused_and_neutral_values_are_taken():
 
 
 @test
+def what_clients_ask_of_draws_is_on_record_and_served_again():
+    words = ("--system", "fast-dllm", "--set", "sampling=on", "--set", "probabilities=kept", "--set", "decoder=threshold", "--set", "skip_ahead=off")
+    asked = ({}, {"temperature": 0}, {"temperature": 1.5, "top_p": 0.9, "seed": -1}, {"top_k": 5, "seed": 3}, {"top_k": -1}, {})
+    query = "SELECT temperature_millionths, top_p_millionths, top_k, sampling_seed FROM requests ORDER BY id"
+    with tempfile.TemporaryDirectory() as folder:
+        with Server("--speed", "max", *words, "--db", f"{folder}/a.db", "--levels", "steps") as s:
+            for more in asked:
+                s.post(prompt=[1, 2, 3], max_tokens=90, **more)
+        subprocess.run([PROGRAM, "run", *words, "--workload", f"{folder}/a.db", "--db", f"{folder}/b.db", "--levels", "steps"],
+                       check=True, capture_output=True)
+        assert steps(f"{folder}/a.db") == steps(f"{folder}/b.db")
+        for name in "ab":
+            with contextlib.closing(sqlite3.connect(f"{folder}/{name}.db")) as db:
+                assert db.execute(query).fetchall() == [(None,) * 4, (0, None, None, None), (1500000, 900000, None, 2 ** 63 - 1),
+                                                        (None, None, 5, 3), (None, None, 0, None), (None,) * 4]
+
+
+@test
 def a_command_line_that_makes_no_sense_ends_with_a_sentence():
     with Server() as s:
         assert "another program does" in fails("--listen", f"127.0.0.1:{s.port}")

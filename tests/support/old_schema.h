@@ -77,7 +77,8 @@ static inline void old_make_4(sqlite3 *db) {
     old_drop(db, "steps", "outcomes");
     old_drop(db, "requests",
              "prefix_tokens,shared_tokens,shared_with,session,follows,place,deadline_ns,"
-             "priority,predicted_tokens");
+             "priority,predicted_tokens,temperature_millionths,top_p_millionths,top_k,"
+             "sampling_seed,revised_tokens");
     old_drop(db, "runs", "incomplete,rows_sha256,sha256");
     old_run(db, "PRAGMA user_version = 4");
 }

@@ -81,7 +81,12 @@ static inline struct request_record request_at(uint64_t i) {
                                    .refresh_steps = 9,
                                    .preemptions = 10,
                                    .first_block_tokens = 11,
-                                   .tokens_processed = 1ULL << 40};
+                                   .tokens_processed = 1ULL << 40,
+                                   .temperature_millionths = i % 3,
+                                   .top_p_millionths = i % 2 * 1000001,
+                                   .top_k = i % 5 * 1000000007,
+                                   .sampling_seed = i % 2 << 63,
+                                   .revised_tokens = 12};
 }
 
 static inline struct event_record event_at(uint64_t i) {
