@@ -41,12 +41,13 @@ static inline struct call_fp8 op_fp8(const struct launch *l) {
     const enum weight_slot slot = (enum weight_slot)l->op->weight;
     const enum number_type type = storage_weight(&l->graph->storage, slot);
     const float *scales = weights_scales_at(l->issue->weights, slot, l->instance->layer);
-    return scales == NULL
-               ? (struct call_fp8){.w_scale = NULL}
-               : (struct call_fp8){.w_scale = scales,
-                                   .w_rows = (int32_t)number_scale_rows(type),
-                                   .w_columns = (int32_t)number_scale_columns(type, l->op->k),
-                                   .x_too = number_is_fp8(l->graph->tensors[l->op->in[0]].type)};
+    struct call_fp8 fp8 = {.w_scale = scales};
+    if (scales != NULL) {
+        fp8.w_rows = (int32_t)number_scale_rows(type);
+        fp8.w_columns = (int32_t)number_scale_columns(type, l->op->k);
+        fp8.x_too = number_is_fp8(l->graph->tensors[l->op->in[0]].type);
+    }
+    return fp8;
 }
 
 static inline int32_t *narrow(const struct launch *l, enum packed_array array) {

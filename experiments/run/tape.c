@@ -132,7 +132,8 @@ struct reel {
     uint32_t *commits;
     struct step_positions positions;
     size_t n_members;      /* there is room for */
-    unsigned char *mapped; /* the mapped file from here on; NULL: it is in memory */
+    unsigned char *mapped; /* the mapped file from here on, */
+    bool is_mapped;        /* where it is not in memory */
 };
 
 static void take(struct reel *reel, void *record, size_t size) {
@@ -207,7 +208,7 @@ static int play_step(struct reel *reel, const struct sink *sink, struct err *err
 
 /* Pages of a mapped file that were played need no memory. */
 static void give_back(struct reel *reel) {
-    while (reel->mapped != NULL && reel->at - reel->mapped >= LONG_BYTES) {
+    while (reel->is_mapped && reel->at - reel->mapped >= LONG_BYTES) {
         (void)madvise(reel->mapped, LONG_BYTES, MADV_DONTNEED);
         reel->mapped += LONG_BYTES;
     }
@@ -237,11 +238,8 @@ static int play_records(struct reel *reel, const struct sink *sink, struct err *
     return status;
 }
 
-/* `mapped` is where a file's bytes begin, NULL where they are in memory of the tape's own. */
-static int play(const unsigned char *bytes, size_t size, unsigned char *mapped,
-                const struct sink *sink, struct err *err) {
-    struct reel reel = {.at = bytes, .end = size > 0 ? bytes + size : bytes, .mapped = mapped};
-    int status = size > 0 ? play_records(&reel, sink, err) : 0;
+static int play(struct reel reel, const struct sink *sink, struct err *err) {
+    int status = reel.at < reel.end ? play_records(&reel, sink, err) : 0;
     forget_arrays(&reel);
     return status;
 }
@@ -254,10 +252,17 @@ int tape_play(const struct tape *tape, const struct sink *sink, struct err *err)
             return err_world(err, "cannot read %zu bytes of records again: %s", tape->n_filed,
                              strerror(errno));
         }
-        status = play(filed, tape->n_filed, filed, sink, err);
+        unsigned char *bytes = filed;
+        status = play(
+            (struct reel){
+                .at = bytes, .end = bytes + tape->n_filed, .mapped = bytes, .is_mapped = true},
+            sink, err);
         munmap(filed, tape->n_filed);
     }
-    return status != 0 ? status : play(tape->bytes, tape->size, NULL, sink, err);
+    if (status != 0 || tape->size == 0) {
+        return status;
+    }
+    return play((struct reel){.at = tape->bytes, .end = tape->bytes + tape->size}, sink, err);
 }
 
 void tape_clear(struct tape *tape) {

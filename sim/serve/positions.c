@@ -414,13 +414,30 @@ static bool asks_own(const struct sampling *asked) {
     return asked->temperature > 0 || asked->top_k > 0 || asked->top_p > 0;
 }
 
+/* Marks what the decoder takes of what is seen, as many as wanted where their number is known. */
+static void pick(struct positions *p, const struct request *before, const struct decode_rule *rule,
+                 const struct decode_seen *seen, uint32_t count) {
+    const struct decoder *decoder = p->system->decoder;
+    const uint32_t n_wanted = count < seen->n ? count : seen->n;
+    uint8_t *picked = p->choice.picked;
+    struct decode_rule by_count = *rule;
+    by_count.kind = DECODE_COUNT;
+    if (decoder->count != NULL) {
+        (void)decode_choose(rule, seen, n_wanted, picked);
+    } else if (decoder->choose != NULL) {
+        uint32_t n = decoder->choose(p->system->decoder_state, before, seen, picked);
+        settle_count(picked, seen->n, n, count > 0 ? n_wanted : n);
+    } else if (decode_choose(rule, seen, 0, picked) != n_wanted && count > 0) {
+        (void)decode_choose(&by_count, seen, n_wanted, picked);
+    }
+}
+
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
  * Where a record says the number, the same confidences give the same choice. A device's confidences
  * are not recorded: of its records only the number is right. */
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
     const struct decoder *decoder = p->system->decoder;
-    const void *state = p->system->decoder_state;
     const struct settings *settings = &p->system->settings;
     const bool smooths = settings->iteration == ITERATION_SMOOTH;
     struct decode_view view = view_of(p, slot, request);
@@ -446,8 +463,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
         seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
     }
-    uint8_t *picked = p->choice.picked;
-    struct decode_rule rule = decoder_rule(decoder, state, &before);
+    struct decode_rule rule = decoder_rule(decoder, p->system->decoder_state, &before);
     if (seen.n == 0) {
         if (p->blocks[slot].is_revised) {
             revise(p, slot, &rule, &view);
@@ -457,17 +473,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     if (smooths) {
         rule.threshold = smoothing_threshold(&settings->smoothing, before.steps, rule.threshold);
     }
-    struct decode_rule by_count = rule;
-    by_count.kind = DECODE_COUNT;
-    uint32_t n_wanted = count < seen.n ? count : seen.n;
-    if (decoder->count != NULL) {
-        (void)decode_choose(&rule, &seen, n_wanted, picked);
-    } else if (decoder->choose != NULL) {
-        uint32_t n = decoder->choose(state, &before, &seen, picked);
-        settle_count(picked, seen.n, n, count > 0 ? n_wanted : n);
-    } else if (decode_choose(&rule, &seen, 0, picked) != n_wanted && count > 0) {
-        (void)decode_choose(&by_count, &seen, n_wanted, picked);
-    }
+    pick(p, &before, &rule, &seen, count);
     (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));
     if (p->blocks[slot].is_revised) {
         revise(p, slot, &rule, &view);
