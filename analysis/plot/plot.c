@@ -23,6 +23,9 @@ enum {
     LABEL_PX = 24,
     NOTE_ROW_PX = 16,
     CHARACTER_PX = 7,       /* of the 12-point font, about */
+    KEY_CHARACTER_PX = 8,   /* of the same, as gnuplot reckons the legend's columns */
+    TITLE_POINTS = 14,      /* of a title that fits at this size, */
+    LEAST_TITLE_POINTS = 8, /* and of the longest */
     VALUE_CHARACTER_PX = 7, /* of the numbers over bars, where they are widest */
     VALUE_ROW_PX = 16,
     NOTE_CHARACTER_PX = 7, /* of the 9-point font in the PNG, where it is widest */
@@ -373,7 +376,7 @@ static int lay_out(const struct figure *figure, struct layout *layout, struct er
     if (n_entries > 1) {
         int length = longest(layout->names, layout->n_names);
         length = layout->has_paper && length < 16 ? 16 : length;
-        int fit = (layout->width - 20) / (length * CHARACTER_PX + 56);
+        int fit = (layout->width - 20) / (length * KEY_CHARACTER_PX + 56);
         fit = fit < 1 ? 1 : fit;
         layout->legend_rows = (n_entries + fit - 1) / fit;
         ASSERT(layout->legend_rows > 0);
@@ -598,6 +601,14 @@ static void write_note(FILE *out, const struct layout *layout) {
     }
 }
 
+/* Points at which the title is as wide as the figure at most. */
+static double title_points(const struct layout *layout) {
+    static const double px_per_point = 0.72; /* of a character, about */
+    const double n = (double)strlen(layout->figure->title) + 2;
+    const double fits = layout->width / (n * px_per_point);
+    return fmax(fmin(fits, TITLE_POINTS), LEAST_TITLE_POINTS);
+}
+
 /* An empty plot that carries what belongs to no panel: title, legend, provenance. */
 static void write_frame(FILE *out, const struct layout *layout) {
     fputs("set lmargin at screen 0\nset rmargin at screen 1\n"
@@ -607,8 +618,8 @@ static void write_frame(FILE *out, const struct layout *layout) {
           out);
     fputs("set label ", out);
     gnuplot_quote(out, layout->figure->title);
-    fprintf(out, " at screen 0.5, screen %.6f center font ',14'\n",
-            1 - 0.55 * title_px(layout) / layout->height);
+    fprintf(out, " at screen 0.5, screen %.6f center font ',%.3g'\n",
+            1 - 0.55 * title_px(layout) / layout->height, title_points(layout));
     write_note(out, layout);
     fprintf(out,
             "set key center center at screen 0.5, screen %.6f horizontal maxcols %d maxrows %d "

@@ -174,6 +174,40 @@ TEST(the_same_figure_gives_the_same_svg) {
     remove_files((const char *const[]){"a.svg"}, 1);
 }
 
+/* A long title is set smaller: 70 characters in 460 pixels, each 0.72 of its points wide. */
+TEST(a_title_is_not_wider_than_its_figure) {
+    static const char *const titles[] = {
+        "short", "seventy characters, which are more than a figure of one panel can have"};
+    struct panel panel = {.kind = PANEL_XY,
+                          .title = "",
+                          .x_label = "",
+                          .y_label = "",
+                          .series = lines,
+                          .n_series = 2};
+    make_folder();
+    for (size_t i = 0; i < 2; i++) {
+        const struct figure titled = {
+            .title = titles[i], .provenance = "", .panels = &panel, .n_panels = 1};
+        struct err err = {0};
+        ck_assert_msg(figure_write(&titled, in_folder("t"), FIGURE_SVG, &err) == 0, "%s", err.text);
+        char *text = read_all(in_folder("t.svg")), *at = strstr(text, titles[i]);
+        double points = 0;
+        ck_assert_ptr_nonnull(at);
+        while (at > text && strncmp(at, "font-size=\"", 11) != 0) {
+            at--;
+        }
+        ck_assert_int_eq(sscanf(at, "font-size=\"%lf\"", &points), 1);
+        if (i == 0) {
+            ck_assert_double_eq(points, 14);
+        } else {
+            ck_assert_double_gt(points, 8);
+            ck_assert_double_le(0.72 * points * (double)strlen(titles[i]), 460);
+        }
+    }
+    static const char *const files[] = {"t.svg"};
+    remove_files(files, 1);
+}
+
 TEST(a_panel_without_values_says_no_data) {
     make_folder();
     const struct plot_point nothing[] = {{0.1, NAN, NAN, NAN, NAN}, {0.4, NAN, NAN, NAN, NAN}};
