@@ -335,14 +335,21 @@ TEST(rows_of_the_type_price_it_and_without_them_roofline_does_with_its_share) {
     const struct op_price sheet = *price_named(none, prices, "down");
     const struct op_price own_head = *price_named(none, prices, "output head");
     ck_assert(bf16.kind == PROVENANCE_MEASURED && fp8.kind == PROVENANCE_MEASURED);
-    ck_assert_int_eq(sheet.kind, PROVENANCE_ROOFLINE);
+    ck_assert_int_eq(sheet.kind, PROVENANCE_TRANSFERRED); /* of the H100's imported rows */
     ck_assert_int_eq(own_head.kind, PROVENANCE_MEASURED);
     ck_assert_double_eq(head.ns, own_head.ns);
     ck_assert_double_lt(fp8.ns, bf16.ns);
     /* Quantising alone is priced by roofline where products have rows. */
     ck_assert_double_lt(shares_of(wide, PROVENANCE_ROOFLINE), 0.01);
     ck_assert_double_lt(shares_of(rows, PROVENANCE_ROOFLINE), 0.15);
-    ck_assert_double_gt(shares_of(none, PROVENANCE_ROOFLINE), 0.5);
+    ck_assert_double_gt(shares_of(none, PROVENANCE_TRANSFERRED), 0.5);
+    /* A card with rows of bf16 alone, and no other one to transfer fp8 from. */
+    struct system *bare = try_system("dllm-serve", "llada-8b", "rtx-pro-6000", NULL, false,
+                                     "storage.weights=fp8", &err);
+    ck_assert_msg(bare != NULL, "%s", err.text);
+    ck_assert_double_gt(shares_of(bare, PROVENANCE_ROOFLINE), 0.5);
+    ck_assert_double_gt(shares_of(bare, PROVENANCE_IMPORTED), 0.1);
+    system_close(bare);
     system_close(wide);
     system_close(rows);
     system_close(none);
