@@ -21,7 +21,7 @@ struct call_place {
     size_t bytes;
     const char *deed;
 };
-enum { CALL_MOST_PLACES = 16 };
+enum { CALL_MOST_PLACES = 32 };
 
 /* The call of one thread. Read by the watch while it is under way. */
 struct watched_call {

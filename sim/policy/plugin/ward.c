@@ -201,6 +201,7 @@ static const void *lend_state(struct lending *l) {
 
 struct watched_call *ward_enter(const struct lending *l) {
     struct watched_call *call = call_enter(l->ward->path, l->callback);
+    _Static_assert(1 + ROOM_ARENAS < CALL_MOST_PLACES, "a callback's own come besides");
     call->places[call->n_places++] =
         (struct call_place){ward_room.arena + ARENA_BYTES, ward_pages(1),
                             "reads or writes beyond the end of its answer"};

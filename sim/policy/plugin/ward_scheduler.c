@@ -152,6 +152,7 @@ static struct schedule_view shown_view(const struct schedule_view *view,
 }
 
 static void add_places(struct watched_call *call, const struct call_place *places, size_t n) {
+    ASSERT(n <= CALL_MOST_PLACES - call->n_places);
     memcpy(call->places + call->n_places, places, n * sizeof *places);
     call->n_places += (unsigned)n;
 }
