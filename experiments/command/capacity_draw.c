@@ -160,21 +160,26 @@ static void draw_panels(const struct capacities *c, struct sheet *sheet) {
     }
 }
 
+/* "burst, simulated; means over 3 seeds with 95 % intervals; objectives: p95 ttft<2s". */
+static void write_note(const struct capacities *c, const char *what, const char *alone, char *note,
+                       size_t size) {
+    char spread[SPREAD_NOTE_CHARS];
+    const size_t n_samples = capacity_samples(c, 0);
+    size_t used = (size_t)snprintf(note, size, "%s, %s; %s", c->configs[0].asked.request.workload,
+                                   what, n_samples > 1 ? spread_note(n_samples, spread) : alone);
+    for (size_t i = 0; i < c->objectives.n && used < size; i++) {
+        used += (size_t)snprintf(note + used, size - used, "%s%s", i == 0 ? "; objectives: " : ", ",
+                                 c->objectives.items[i].text);
+    }
+}
+
 int capacity_draw(const struct capacities *c, const char *stem, struct err *err) {
     size_t n = c->found.n_configs;
     struct sheet sheet = {.room = n > MOST_POINTS ? n : MOST_POINTS};
     sheet.series = mem_zeroed(MOST_PANELS * (n + 1), sizeof *sheet.series);
     sheet.points = mem_zeroed(MOST_PANELS * (n + 1) * sheet.room, sizeof *sheet.points);
     draw_panels(c, &sheet);
-    char spread[SPREAD_NOTE_CHARS];
-    size_t n_samples = capacity_samples(c, 0);
-    size_t used = (size_t)snprintf(sheet.note, sizeof sheet.note, "%s, simulated; %s",
-                                   c->configs[0].asked.request.workload,
-                                   n_samples > 1 ? spread_note(n_samples, spread) : "one run");
-    for (size_t i = 0; i < c->objectives.n && used < sizeof sheet.note; i++) {
-        used += (size_t)snprintf(sheet.note + used, sizeof sheet.note - used, "%s%s",
-                                 i == 0 ? "; objectives: " : ", ", c->objectives.items[i].text);
-    }
+    write_note(c, "simulated", "one run", sheet.note, sizeof sheet.note);
     struct figure figure = {.title = "Rate, latency and attainment",
                             .provenance = sheet.note,
                             .panels = sheet.panels,
@@ -236,19 +241,6 @@ static void fill_fleet_panel(const struct capacities *c, struct fleet_sheet *she
     panel->n_categories = sheet->n_categories;
 }
 
-static void write_fleet_note(const struct capacities *c, struct fleet_sheet *sheet) {
-    char spread[SPREAD_NOTE_CHARS];
-    const size_t n_samples = capacity_samples(c, 0);
-    size_t used = (size_t)snprintf(sheet->note, sizeof sheet->note,
-                                   "%s, simulated; as many replicas as every seed is served by; %s",
-                                   c->configs[0].asked.request.workload,
-                                   n_samples > 1 ? spread_note(n_samples, spread) : "one seed");
-    for (size_t i = 0; i < c->objectives.n && used < sizeof sheet->note; i++) {
-        used += (size_t)snprintf(sheet->note + used, sizeof sheet->note - used, "%s%s",
-                                 i == 0 ? "; objectives: " : ", ", c->objectives.items[i].text);
-    }
-}
-
 int fleet_draw(const struct capacities *c, const char *stem, struct err *err) {
     const size_t n = c->found.n_configs;
     struct fleet_sheet sheet = {.n_systems = 1};
@@ -274,7 +266,8 @@ int fleet_draw(const struct capacities *c, const char *stem, struct err *err) {
     for (size_t which = 0; which < FLEET_PANELS; which++) {
         fill_fleet_panel(c, &sheet, which);
     }
-    write_fleet_note(c, &sheet);
+    write_note(c, "simulated; as many replicas as every seed is served by", "one seed", sheet.note,
+               sizeof sheet.note);
     char title[64];
     snprintf(title, sizeof title, "Fleets for %g requests/s", c->found.fleet_req_s);
     struct figure figure = {
