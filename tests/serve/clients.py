@@ -23,7 +23,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = os.path.join(BUILD, "unmask")
 TOKENIZER = os.path.join(ROOT, "experiments/train/models/llada-2m")
 OFFLINE = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "http://127.0.0.1:9",
-           "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "COLUMNS": "200"}
+           "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "COLUMNS": "200",
+           "GUIDELLM__MAX_WORKER_PROCESSES": "1"}  # of several, each sends its share of the requests at once
 # What is added between the server's stamp and the client's: its loop, on a machine that does other things.
 RESOLUTION_S = float(os.environ.get("SERVE_CLIENTS_RESOLUTION", "0.03"))
 NO_WAY = r"Temporary failure in name|NewConnectionError|Name or service not known|Network is unreachable|Connection refused|ConnectTimeout|" \

@@ -26,7 +26,8 @@ HOWS = {"alloc": ["once", "once", "on", "kill", "int", "term", "hup"],
 class Lists:
     """What can be named, and the parameters of every kind of thing."""
 
-    def __init__(self):
+    def __init__(self, library=None):
+        self.library = library
         text = subprocess.run([program.PROGRAM, "list", "--json"], capture_output=True, check=True,
                               env=dict(os.environ, UNMASK_DATA=ROOT, ASAN_OPTIONS="detect_leaks=0"))
         lists = json.loads(text.stdout)
@@ -253,7 +254,8 @@ def overloaded(lists, rng, folder):
 
 
 def run(lists, rng, folder, live=0.35):
-    """`unmask run ...`, simulated or, with that probability, on the CPU, without what is recorded."""
+    """`unmask run ...`, simulated or, with that probability, on the CPU or lists.library's device, without
+    what is recorded."""
     is_live = rng.random() < live
     served = [name for name in lists.names["systems"]
               if not name.startswith(("native", "mosaic-torch", "mosaic-compile"))]
@@ -268,7 +270,8 @@ def run(lists, rng, folder, live=0.35):
     args = ["run", "--json", "--system", system, *own]
     args += ["--model", model] if model else []
     if is_live:
-        args += ["--backend", "cpu", "--clock", "virtual"]
+        args += (["--backend", "cuda", "--library", lists.library, "--set", "memory_utilization=0.03"]
+                 if lists.library else ["--backend", "cpu", "--clock", "virtual"])
         args += ["--runtime", "unmask"] if "--runtime" not in own else []
     else:
         args += ["--gpu", rng.choice(lists.names["gpus"])]

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PROGRAM = os.environ.get("UNMASK", os.path.join(ROOT, "build/asan/unmask-faults"))
@@ -19,11 +20,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, for all its
 
 class Run:
     """How a run ended: its status (negative: a signal), both outputs, whether and where the fault
-    came, and how many chances there were of each kind."""
+    came, and how many chances there were of each kind. sent: a signal's name and the seconds after
+    which it comes from outside; a program that is stopped goes on a second later."""
 
-    def __init__(self, args, folder, fault=None, limit=LIMIT_S):
+    def __init__(self, args, folder, fault=None, limit=LIMIT_S, sent=None):
         self.args, self.fault, self.slow, self.hangs = args, fault, False, False
-        self.how = fault.split(":")[2] if fault and fault.count(":") > 1 else "once"
+        self.how = fault.split(":")[2] if fault and fault.count(":") > 1 else sent[0] if sent else "once"
         log = tempfile.mktemp(dir=folder, prefix="fault-")
         environment = dict(
             os.environ, UNMASK_FAULT_LOG=log, UNMASK_DATA=ROOT, OPENBLAS_NUM_THREADS="1",
@@ -38,6 +40,7 @@ class Run:
                 open(os.path.join(folder, "stderr"), "wb+") as err:
             child = subprocess.Popen([PROGRAM, *args], cwd=folder, env=environment, stdout=out,
                                      stderr=err, stdin=subprocess.DEVNULL, start_new_session=True)
+            self.send(child, *sent or ("", 0))
             self.status = self.wait(child, limit)
             out.seek(0), err.seek(0)
             self.out, self.err = out.read(), err.read().decode(errors="replace")
@@ -47,8 +50,19 @@ class Run:
         for line in lines:
             for kind, count in (word.split("=") for word in line.split()[1:] if "=" in word):
                 self.chances[kind] = max(self.chances.get(kind, 0), int(count))
+        if sent and sent[0] != "stop":
+            self.fired.append("sent " + sent[0])
         if os.path.exists(log):
             os.unlink(log)
+
+    def send(self, child, name, after_s):
+        signals = [(after_s, SIGNALS[name])] if name in SIGNALS else []
+        if name == "stop":
+            signals = [(after_s, signal.SIGSTOP), (after_s + 1, signal.SIGCONT)]
+        for at, number in signals:
+            timer = threading.Timer(at, lambda number=number: child.poll() is None and child.send_signal(number))
+            timer.daemon = True
+            timer.start()
 
     def wait(self, child, limit):
         """A run that takes long is interrupted; one that does not end then hangs."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random configurations, workloads, plug-ins and faults; whatever comes, the program keeps its word.
 
-    python3 tests/torture/torture.py [--seed S] [--count N] [--seconds T] [--jobs J] [--replays]
+    python3 tests/torture/torture.py [--seed S] [--count N] [--seconds T] [--jobs J] [--replays] [--library LIBRARY]
 
 Seed S, S + 1, ... each draw a run, one under overload or a sweep (draw.py), run it without a fault, again with one, and
 then look at what is left:
@@ -12,6 +12,9 @@ then look at what is left:
     the database opens, quick_check finds nothing, every run in it is whole or marked, what was in
     it before is as it was; `report` reads it, `replay` agrees with every run that holds its steps
     a sweep that is given again completes, with the same output
+
+With --library (libunmask_cuda.so; UNMASK names the program, which need not be one with faults) all runs are live on a GPU, some next
+to another one, and some get a signal from outside instead of a fault.
 
 The first seeds are those of the file `kept`, one command a line, which once went wrong. A failure
 prints the line that repeats it: make torture SEED=S N=1.
@@ -48,9 +51,10 @@ class Case:
         self.folder, self.story = tempfile.mkdtemp(prefix=f"torture-{name}-"), []
         self.path = os.path.join(self.folder, "r.db")
 
-    def run(self, args, what, fault=None):
-        self.story.append((f"UNMASK_FAULT={fault} " if fault else "") + shlex.join(args))
-        run = Run(args, self.folder, fault)
+    def run(self, args, what, fault=None, sent=None):
+        self.story.append((f"UNMASK_FAULT={fault} " if fault else "") + shlex.join(args) +
+                          (" # SIG%s after %.2f s" % (sent[0].upper(), sent[1]) if sent else ""))
+        run = Run(args, self.folder, fault, sent=sent)
         if run.complaints():
             raise Failure(f"{what}: {run.complaints()[0]}")
         return run
@@ -211,6 +215,25 @@ def torture_run(lists, rng, case, tally, replays=False):
             replay_all(case)
 
 
+def torture_device(lists, rng, case, tally):
+    """Live on a GPU: whole, next to another run, or with a signal from outside; then its replay."""
+    args, _ = draw.run(lists, rng, case.folder, live=1)
+    sent = (rng.choice(["int", "term", "hup", "kill", "stop"]), rng.uniform(0.2, 6)) if rng.random() < 0.3 else None
+    args += ["--db", "r.db", "--levels", rng.choice(["requests", "steps", "events"])] if rng.random() < 0.6 else []
+    wait = neighbour(lists, rng, case) if rng.random() < 0.25 else None
+    try:
+        run = case.run(args, "on a GPU", sent=sent)
+    finally:
+        if wait:
+            wait()
+            tally["beside another"] += 1
+    tally["slow" if run.slow else f"SIG{sent[0].upper()}" if sent else f"status {run.status}"] += 1
+    if os.path.exists(case.path):
+        look_at_database(case, {}, 1 if run.status == 0 else None, False)
+        replay_all(case)
+        tally["replayed"] += 1
+
+
 def torture_overload(lists, rng, case, tally):
     """Nothing starves, whatever waits."""
     args = draw.overloaded(lists, rng, case.folder)
@@ -251,7 +274,9 @@ def torture(lists, seed, tally, replays):
     """One seed: None, or what went wrong."""
     case, rng = Case(seed), draw.seeded(seed)
     try:
-        if replays:
+        if lists.library:
+            torture_device(lists, rng, case, tally)
+        elif replays:
             torture_run(lists, rng, case, tally, True)
         else:
             kind = rng.random()
@@ -292,8 +317,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--replays", action="store_true", help="record and replay alone, no faults")
+    parser.add_argument("--library", type=os.path.abspath, help="all runs are live, on the GPU that this drives")
     asked = parser.parse_args()
-    lists, tally, lock = draw.Lists(), collections.Counter(), threading.Lock()
+    lists, tally, lock = draw.Lists(asked.library), collections.Counter(), threading.Lock()
     end = time.monotonic() + asked.seconds
     state = {"next": asked.seed, "failed": 0, "done": 0}
 
@@ -314,7 +340,7 @@ def main():
             said(f"make torture SEED={seed} N=1", torture(lists, seed, tally, asked.replays))
 
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        if asked.count != 1 and not asked.replays:
+        if asked.count != 1 and not asked.replays and not asked.library:
             for case in [pool.submit(lambda c: said(c[0], repeat(*c[1:])), case) for case in kept()]:
                 case.result()
         for worker in [pool.submit(work) for _ in range(asked.jobs)]:
