@@ -9,7 +9,9 @@
 #include "experiments/run/asked.h"
 #include "experiments/study/server.h"
 #include "experiments/study/start_log.h"
+#include "sim/base/input/config.h"
 #include "sim/base/mem.h"
+#include "sim/system/system_facts.h"
 
 static const struct option own_options[] = {
     {"measured", "FILE",
@@ -156,16 +158,92 @@ static int print(const struct options *options, const struct start_log *log,
     return 0;
 }
 
-/* What a record says was served, where no option does. */
-static void take_served(const struct options *options, const struct timings *source,
-                        struct asked *asked) {
+/* ---- a record ---- */
+
+/* Keys that follow from the device, and those that say how much memory is given to it. */
+static bool is_of_device(const char *key) {
+    return strncmp(key, "runtime.host_", 13) == 0 || strncmp(key, "host", 4) == 0 ||
+           strcmp(key, "memory_utilization") == 0;
+}
+
+/* Whether it, or what it is a parameter of, is among the first `n` settings. */
+static bool is_answered(const struct asked *asked, uint32_t n, const char *key) {
+    char part[64];
+    snprintf(part, sizeof part, "%.*s", (int)strcspn(key, "."), key);
+    return setting_find(asked->settings, n, key) != NULL ||
+           setting_find(asked->settings, n, part) != NULL;
+}
+
+/* The keys in which the recorded system differs from the one of its name, as if they were set. */
+static int take_changed(const struct config *recorded, const struct config *plain,
+                        struct asked *asked, struct err *err) {
+    const uint32_t n_own = asked->request.n_settings; /* the user's */
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < recorded->n_entries; i++) {
+        const struct config_entry *entry = &recorded->entries[i];
+        if (strcmp(entry->section, "system") != 0 || strcmp(entry->key, "model") == 0 ||
+            is_of_device(entry->key) || is_answered(asked, n_own, entry->key)) {
+            continue;
+        }
+        const struct config_entry *usual = config_find(plain, "", entry->key);
+        if (usual == NULL || strcmp(usual->value, entry->value) != 0) {
+            status = asked_set(asked, entry->key, entry->value, "the record's", err);
+        }
+    }
+    return status;
+}
+
+/* The system of that name without settings, as a configuration. */
+static int read_plain(const struct asked *asked, struct config *out, struct err *err) {
+    const struct run_request *request = &asked->request;
+    const struct system_request plain = {
+        .system = request->system,
+        .model = request->model,
+        .gpu = request->gpu,
+        .systems_path = request->systems_path,
+        .fills_gaps = true,
+    };
+    struct system *system = NULL;
+    int status = system_open(&plain, &system, err);
+    if (status == 0) {
+        char *text = system_text(system);
+        status = config_parse("the system", text, strlen(text), out, err);
+        free(text);
+    }
+    system_close(system);
+    return status;
+}
+
+/* What a record says was served, where no option does: names, and the settings of its system. */
+static int take_served(const struct options *options, const struct timings *source,
+                       struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
     if (source->kind != TIMINGS_DATABASE) {
-        return;
+        return 0;
     }
+    const bool is_another =
+        options_has(options, "system") && strcmp(request->system, source->system) != 0;
+    struct config recorded = {0}, plain = {0};
+    int status = source->config == NULL ? 0
+                                        : config_parse("the record", source->config,
+                                                       strlen(source->config), &recorded, err);
+    const struct config_entry *model = config_find(&recorded, "system", "model");
     request->system = options_has(options, "system") ? request->system : source->system;
-    request->model = options_has(options, "model") ? request->model : source->model;
     request->gpu = options_has(options, "gpu") ? request->gpu : source->gpu;
+    if (!options_has(options, "model")) {
+        request->model = source->model;
+        if (status == 0 && model != NULL && strchr(model->value, '/') != NULL) {
+            snprintf(asked->config_path, sizeof asked->config_path, "%s", model->value);
+            request->model = asked->config_path;
+        }
+    }
+    if (status == 0 && source->config != NULL && !is_another) {
+        status = read_plain(asked, &plain, err);
+        status = status == 0 ? take_changed(&recorded, &plain, asked, err) : status;
+    }
+    config_fini(&recorded);
+    config_fini(&plain);
+    return status;
 }
 
 static int run(const struct options *options, struct err *err) {
@@ -188,7 +266,9 @@ static int run(const struct options *options, struct err *err) {
     }
     status = status != 0 ? status : read_engine(options, log, &asked, err);
     if (status == 0) {
-        take_served(options, &server->source, &asked);
+        status = take_served(options, &server->source, &asked, err);
+    }
+    if (status == 0) {
         const char *serving = log->decodes_blocks ? "sglang" : "vllm-ar";
         const bool is_known = options_has(options, "system") || server->source.system[0] != '\0';
         asked.request.system = is_known ? asked.request.system : serving;
@@ -207,8 +287,8 @@ const struct command command_validate = {
     .doc = "simulates the requests of a measured server and compares",
     .more =
         "FILE is one of these, and says itself which:\n"
-        "  a database   what `serve --db` recorded; its system, model and GPU unless they are "
-        "given\n"
+        "  a database   what `serve --db` recorded; its system with its settings, model and GPU, "
+        "unless given\n"
         "  a CSV        with a header: arrival_us, input_tokens, output_tokens, first_token_us "
         "and\n"
         "               last_token_us in any order, all times in microseconds from one moment;\n"

@@ -9,7 +9,7 @@ set -u
 build=$1 out=$2
 shift 2
 here=$(dirname "$(realpath "$0")")
-export UNMASK_DATA=${UNMASK_DATA:-$(cd "$here/../.." && pwd)} CUDA_MODULE_LOADING=EAGER
+export UNMASK_DATA=${UNMASK_DATA:-$(cd "$here/../.." && pwd)} CUDA_MODULE_LOADING=LAZY
 unmask=${UNMASK:-$build/portable/unmask}
 models=$UNMASK_DATA/experiments/train/models
 sanitizer=${SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}

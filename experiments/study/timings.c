@@ -13,6 +13,7 @@
 
 void timings_fini(struct timings *measured) {
     free(measured->records);
+    free(measured->config);
     *measured = (struct timings){0};
 }
 
@@ -137,6 +138,8 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
     snprintf(only->out->system, sizeof only->out->system, "%s", run->system);
     snprintf(only->out->model, sizeof only->out->model, "%s", run->model);
     snprintf(only->out->gpu, sizeof only->out->gpu, "%s", run->gpu);
+    free(only->out->config);
+    only->out->config = run->config != NULL ? mem_text(run->config) : NULL;
     return 0;
 }
 

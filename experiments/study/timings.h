@@ -25,7 +25,8 @@ struct timings {
     size_t n, room;
     size_t n_failed;     /* a client's requests without an answer, which are left out */
     bool lacks_arrivals; /* the client does not say when it sent them: all arrive at 0 */
-    char system[64], model[256], gpu[64]; /* of a database: what was served; "" */
+    /* Of a database, what was served: names; the configuration as text, owned. "" and NULL. */
+    char system[64], model[256], gpu[64], *config;
 };
 
 /* ERR_WORLD says what is wrong, with its line where there are lines. The caller runs timings_fini

@@ -662,6 +662,26 @@ def a_conversation_keeps_its_prefix():
 
 
 @test
+def what_was_set_of_the_server_is_set_of_its_simulation():
+    def validate(path, *words):
+        done = subprocess.run([PROGRAM, "validate", "--json", "--measured", path, *words], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["runs"][0]["quantities"]
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(ROOT, "experiments/train/models/sdar-2m")
+        for name, words in (("a", ("--decoder", "fixed", "--set", "decoder.steps=2", "--set", "max_requests=2")), ("b", ("--model", model))):
+            path = f"{folder}/{name}.db"
+            with Server("--system", "sdar", "--gpu", "h100", *words, "--db", path) as s:
+                with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                    list(pool.map(lambda i: s.post(prompt=[1] * 20, max_tokens=48, seed=i), range(6)))
+            for row in validate(path).values():
+                assert row["measured"] == row["simulated"], (words, row)
+        # What is given again counts, and another system has its own settings.
+        for words in (("--decoder", "threshold"), ("--set", "max_requests=6"), ("--system", "lmdeploy")):
+            assert validate(f"{folder}/a.db", *words)["latency mean"]["simulated"] != validate(f"{folder}/a.db")["latency mean"]["simulated"], words
+
+
+@test
 def answers_are_drawn_and_the_rest_is_freed():
     with Server("--speed", "max", "--system", "sdar", "--answers", "lognormal,mean=50,cv=0.5") as s:
         replies = [s.post(prompt=[1] * 9, max_tokens=400, seed=i) for i in range(20)]
