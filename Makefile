@@ -378,9 +378,8 @@ freeze: all ## compare what this build says with what REF=PROGRAM says, one comm
 	@[ -x '$(REF)' ] || { echo "freeze: REF=PROGRAM is another build's unmask; it is '$(REF)' now" >&2; exit 1; }
 	@python3 tests/freeze.py self-test
 	@ROWS='$(ROWS)' tests/freeze.sh against '$(REF)' $(BUILD)/unmask $(BUILD)/freeze $(EVERY) $(FROM) $(WAY)
-house-test: all ## what a new metric, a new operator and new uses of the window take: patches on copies of the tree, which are built and looked through
+house-test: all ## what a new metric and a new operator take: patches on a copy of the tree, which is built and looked through
 	@tests/house/once.sh $(BUILD) "$(CC)"
-	@tests/house/window.sh $(BUILD) "$(CC)"
 MPIRUN ?= mpirun --oversubscribe
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT := 1
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
