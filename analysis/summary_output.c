@@ -287,6 +287,30 @@ static void print_resources(const struct summary *s, const struct run_facts *f, 
     }
 }
 
+/* What people read for the figures of the engine; JSON and databases have the names. */
+static const char *engine_words(const char *name) {
+    static const char *const words[][2] = {
+        {"device_s", "device at work"},
+        {"wall_s", "steps, by the wall clock"},
+        {"overhead", "of it not the device's"},
+        {"planned_bytes", "memory, planned"},
+        {"metered_bytes", "memory, metered"},
+        {"side_bytes", "memory outside the plan"},
+        {"activation_peak_bytes", "activations, most"},
+        {"kv_peak_bytes", "KV in use, most"},
+        {"mapped_peak_bytes", "memory mapped, most"},
+        {"lent_bytes", "memory that KV lent to steps"},
+        {"mapping_calls", "calls that mapped memory"},
+        {"mapping_s", "time that these took"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(words[i][0], name) == 0) {
+            return words[i][1];
+        }
+    }
+    return name;
+}
+
 static void print_figures(const struct run_facts *f, FILE *out) {
     for (size_t i = 0; i < f->n_constants; i++) {
         const struct run_figure *c = &f->constants[i];
@@ -296,13 +320,13 @@ static void print_figures(const struct run_facts *f, FILE *out) {
     for (size_t i = 0; i < f->n_engine; i++) {
         const struct run_figure *e = &f->engine[i];
         char text[32];
-        fprintf(out, "%s       %s = ", i == 0 ? "engine" : "      ", e->name);
+        fprintf(out, "%-13s%-30s", i == 0 ? "engine" : "", engine_words(e->name));
         if (e->unit == UNIT_BYTES) {
             fprintf(out, "%s\n", num_format_bytes(text, sizeof text, e->value));
         } else if (e->unit == UNIT_NONE) { /* a share */
             fprintf(out, "%.1f %%\n", 100 * e->value);
         } else {
-            fprintf(out, "%.6g %s\n", e->value, figure_unit_words[e->unit]);
+            fprintf(out, "%.4g %s\n", e->value, figure_unit_words[e->unit]);
         }
     }
 }
