@@ -129,6 +129,13 @@ TEST(figures_of_the_engine_are_labelled) {
     free(text);
 }
 
+TEST(scores_come_in_every_format_of_tables) {
+    char *text = PRINTS("figure", "dllm-serve-fig2", "mosaic-fig9", "--format", "csv");
+    ck_assert(has(text, "paper,counted,within 15 %,share,") && has(text, "\nall,"));
+    ck_assert(has(text, "\npaper,cause,class,rows,"));
+    free(text);
+}
+
 /* The score of a paper leaves out some of the rows that a figure counts. */
 TEST(a_figure_says_that_causes_may_take_rows_out_of_the_score) {
     const struct paper_row row = {.source = "Table 1",
