@@ -343,5 +343,6 @@ void comparison_print(const struct comparison *c, FILE *out) {
             }
         }
     }
+    sample_print_released(c->samples, c->n, out);
     print_texts(c, out);
 }

@@ -319,6 +319,7 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     if (sweep->has_bound) {
         sample_bound_explain(sweep->n_seeds, out);
     }
+    sample_print_released(sweep->samples, sweep->n_points, out);
     print_warnings(sweep, out);
 }
 

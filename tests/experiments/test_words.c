@@ -129,6 +129,41 @@ TEST(figures_of_the_engine_are_labelled) {
     free(text);
 }
 
+TEST(tables_tell_designs_from_what_was_published) {
+    char *text = PRINTS("compare", "--systems", "dllm-serve,dllm-serve-published,vanilla", "--rate",
+                        "0.1", "--requests", "5");
+    ck_assert(has(text, "\ndesigns      dllm-serve, vanilla: ") &&
+              has(text, "; what was released: dllm-serve-published, vanilla-published\n"));
+    ck_assert(has(text, "\npublished    dllm-serve-published: "));
+    free(text);
+    text = PRINTS("capacity", "--system", "dllm-serve-published", "--slo", "p99 latency<60s",
+                  "--requests", "20", "--no-curve");
+    ck_assert(!has(text, "\ndesigns ") && has(text, "\npublished    dllm-serve-published: "));
+    free(text);
+    const char *file = scratch_write("own.ini", "[mine]\nbase = dllm-serve\n");
+    text = PRINTS("compare", "--systems", "mine", "--systems-file", file, "--requests", "5");
+    ck_assert(!has(text, "\ndesigns ") && !has(text, "\npublished "));
+    free(text);
+}
+
+TEST(help_of_a_command_is_the_command_with_help) {
+    char *run = PRINTS("run", "--help"), *same = PRINTS("help", "run");
+    ck_assert_str_eq(run, same);
+    free(same);
+    free(run);
+    run = PRINTS("plan", "lmax", "--help");
+    same = PRINTS("help", "plan", "lmax");
+    ck_assert_str_eq(run, same);
+    free(same);
+    free(run);
+    run = PRINTS("trace", "--help");
+    same = PRINTS("help", "trace");
+    ck_assert_str_eq(run, same);
+    free(same);
+    free(run);
+    REFUSES(2, "unknown command 'rnu'", "help", "rnu");
+}
+
 TEST(scores_come_in_every_format_of_tables) {
     char *text = PRINTS("figure", "dllm-serve-fig2", "mosaic-fig9", "--format", "csv");
     ck_assert(has(text, "paper,counted,within 15 %,share,") && has(text, "\nall,"));
