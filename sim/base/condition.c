@@ -136,7 +136,7 @@ size_t condition_doc_length(const char *doc) {
     return length;
 }
 
-/* Facts are named for tables: nobody sets them. */
+/* Facts are named for tables, and no one sets them. */
 static const struct {
     const char *term, *words;
 } fact_words[] = {

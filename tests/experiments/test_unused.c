@@ -142,7 +142,7 @@ static bool is_fact(const char *name) {
 
 static size_t n_conditions;
 
-/* What nobody sets: its name is no word for people. */
+/* What no one sets: its name is no word for people. */
 static bool is_told(const char *name) {
     bool is_told = name_find(served_facts, name) >= 0 || name_behind(name, "asked.") != NULL;
     for (size_t i = 0; system_fact_doc(i) != NULL; i++) {
