@@ -93,6 +93,7 @@ TEST(no_two_columns_of_a_table_have_one_name) {
                          "--slo-latency", "20s", "--format", "csv"));
     has_own_names(PRINTS("capacity", "--slo", "p99 latency<60s", "--requests", "20", "--no-curve",
                          "--format", "csv"));
+    has_own_names(PRINTS("profile", "check", "rtx-pro-6000", "--format", "csv"));
     char *text = PRINTS("bound", "--requests", "20");
     ck_assert(has(text, " selecting refresh passes at ") && !has(text, ", selecting"));
     free(text);

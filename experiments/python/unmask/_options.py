@@ -362,7 +362,7 @@ OPTIONS = {
     "plan lmax": _G30 + _G2 + _G10 + _G14 + _G11,
     "plan latency": _G31 + _G1 + _G2 + _G3 + _G10 + _G14 + _G11,
     "plan allocator": _G32 + _G10,
-    "profile": _G33 + _G10,
+    "profile": _G33 + _G10 + _G14,
     "profile transfer": _G34 + _G10 + _G14,
     "profile accuracy": _G35 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "profile pack": _G36,
