@@ -87,6 +87,10 @@ TEST(facts_stand_in_sentences_by_words_and_keys_as_they_are_set) {
                      "kv = slab or block_tokens = 0 is asked for");
     ck_assert_str_eq(condition_words("a system of it is asked for", text),
                      "a system of it is asked for");
+    struct warnings warnings = {0};
+    warnings_add_unused(&warnings, "replicas", "3", NULL, "serves = on");
+    ck_assert_str_eq(warnings.items[0].text,
+                     "replicas = 3 does nothing here: it is read where requests are served");
 }
 
 /* ---- every condition of the program's tables ---- */
