@@ -53,7 +53,7 @@ void summary_print_price_shares(const struct price_shares *shares, FILE *out) {
         sum += shares->by_match[match];
     }
     if (sum > 0) {
-        fprintf(out, "of the time ");
+        fprintf(out, "of the time");
         print_shares(out, provenance_words, shares->by_kind, PROVENANCE_KIND_COUNT);
         if (shares->by_match[PRICE_ROOFLINE] < sum) { /* else it would be said twice */
             fprintf(out, ";");
@@ -212,13 +212,14 @@ static void print_groups(const struct summary *s, enum grouping by, FILE *out) {
 static void print_work(const struct summary *s, FILE *out) {
     fprintf(out,
             "steps        %" PRIu64 ": refresh %" PRIu64 ", reuse %" PRIu64 ", prefill %" PRIu64
-            ", commit %" PRIu64 ", mixed %" PRIu64 "; %.3g requests in one, at most %" PRIu32 "\n",
+            ", commit %" PRIu64 ", mixed %" PRIu64 "; %.3g requests in a step, at most %" PRIu32
+            "\n",
             s->steps, s->steps_by_phase[PHASE_REFRESH], s->steps_by_phase[PHASE_REUSE],
             s->steps_by_phase[PHASE_PREFILL], s->steps_by_phase[PHASE_COMMIT],
             s->steps_by_phase[SUMMARY_MIXED], s->mean_batch, s->max_batch);
     fprintf(out,
             "tokens       %" PRIu64 " processed, %" PRIu64
-            " committed: redundancy %.4g, %.4g per forward pass\n",
+            " committed: redundancy %.4g, tokens per forward pass %.4g\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
     if (s->prefix_tokens > 0) {
         fprintf(out,
@@ -236,13 +237,12 @@ static void print_work(const struct summary *s, FILE *out) {
                 num_format_ns(stall, sizeof stall, (double)s->swap.stall_ns));
     }
     if (s->answer_tokens < s->tokens_committed) {
-        fprintf(
-            out,
-            "answers      %" PRIu64
-            " tokens up to the end of text: %.4g tok/s, %.4g per forward pass; after it %" PRIu64
-            " request steps, %" PRIu64 " tokens\n",
-            s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
-            s->tokens_after_end);
+        fprintf(out,
+                "answers      %" PRIu64
+                " tokens up to the end of text: %.4g tok/s, tokens per forward "
+                "pass %.4g; after it %" PRIu64 " request steps, %" PRIu64 " tokens\n",
+                s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
+                s->tokens_after_end);
     }
     if (s->unrolls) {
         fprintf(out,
