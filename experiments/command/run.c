@@ -231,8 +231,8 @@ static int say_interrupted(const struct options *options, const struct compositi
     char missing[96];
     compose_describe_missing(composition, missing, sizeof missing);
     return err_world(err,
-                     "interrupted: %" PRIu64 " requests are complete, and the numbers are of "
-                     "these; %" PRIu64 " that waited or ran count as rejected%s%s%s",
+                     "interrupted: complete requests %" PRIu64 " (the numbers are of these), "
+                     "rejected ones that waited or ran %" PRIu64 "%s%s%s",
                      composition->result.completed,
                      composition->summary.rejected_by_reason[REJECT_SHUTDOWN],
                      missing[0] != '\0' ? ", " : "", missing,
