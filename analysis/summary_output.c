@@ -53,7 +53,7 @@ void summary_print_price_shares(const struct price_shares *shares, FILE *out) {
         sum += shares->by_match[match];
     }
     if (sum > 0) {
-        fprintf(out, "of the time ");
+        fprintf(out, "of the time");
         print_shares(out, provenance_words, shares->by_kind, PROVENANCE_KIND_COUNT);
         if (shares->by_match[PRICE_ROOFLINE] < sum) { /* else it would be said twice */
             fprintf(out, ";");
@@ -212,13 +212,14 @@ static void print_groups(const struct summary *s, enum grouping by, FILE *out) {
 static void print_work(const struct summary *s, FILE *out) {
     fprintf(out,
             "steps        %" PRIu64 ": refresh %" PRIu64 ", reuse %" PRIu64 ", prefill %" PRIu64
-            ", commit %" PRIu64 ", mixed %" PRIu64 "; %.3g requests in one, at most %" PRIu32 "\n",
+            ", commit %" PRIu64 ", mixed %" PRIu64 "; %.3g requests in a step, at most %" PRIu32
+            "\n",
             s->steps, s->steps_by_phase[PHASE_REFRESH], s->steps_by_phase[PHASE_REUSE],
             s->steps_by_phase[PHASE_PREFILL], s->steps_by_phase[PHASE_COMMIT],
             s->steps_by_phase[SUMMARY_MIXED], s->mean_batch, s->max_batch);
     fprintf(out,
             "tokens       %" PRIu64 " processed, %" PRIu64
-            " committed: redundancy %.4g, %.4g per forward pass\n",
+            " committed: redundancy %.4g, tokens per forward pass %.4g\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
     if (s->prefix_tokens > 0) {
         fprintf(out,
@@ -236,13 +237,12 @@ static void print_work(const struct summary *s, FILE *out) {
                 num_format_ns(stall, sizeof stall, (double)s->swap.stall_ns));
     }
     if (s->answer_tokens < s->tokens_committed) {
-        fprintf(
-            out,
-            "answers      %" PRIu64
-            " tokens up to the end of text: %.4g tok/s, %.4g per forward pass; after it %" PRIu64
-            " request steps, %" PRIu64 " tokens\n",
-            s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
-            s->tokens_after_end);
+        fprintf(out,
+                "answers      %" PRIu64
+                " tokens up to the end of text: %.4g tok/s, tokens per forward "
+                "pass %.4g; after it %" PRIu64 " request steps, %" PRIu64 " tokens\n",
+                s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
+                s->tokens_after_end);
     }
     if (s->unrolls) {
         fprintf(out,
@@ -287,6 +287,30 @@ static void print_resources(const struct summary *s, const struct run_facts *f, 
     }
 }
 
+/* What people read for the figures of the engine; JSON and databases have the names. */
+static const char *engine_words(const char *name) {
+    static const char *const words[][2] = {
+        {"device_s", "device at work"},
+        {"wall_s", "steps, by the wall clock"},
+        {"overhead", "of it not the device's"},
+        {"planned_bytes", "memory, planned"},
+        {"metered_bytes", "memory, metered"},
+        {"side_bytes", "memory outside the plan"},
+        {"activation_peak_bytes", "activations, most"},
+        {"kv_peak_bytes", "KV in use, most"},
+        {"mapped_peak_bytes", "memory mapped, most"},
+        {"lent_bytes", "memory that KV lent to steps"},
+        {"mapping_calls", "calls that mapped memory"},
+        {"mapping_s", "time that these took"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(words[i][0], name) == 0) {
+            return words[i][1];
+        }
+    }
+    return name;
+}
+
 static void print_figures(const struct run_facts *f, FILE *out) {
     for (size_t i = 0; i < f->n_constants; i++) {
         const struct run_figure *c = &f->constants[i];
@@ -296,13 +320,13 @@ static void print_figures(const struct run_facts *f, FILE *out) {
     for (size_t i = 0; i < f->n_engine; i++) {
         const struct run_figure *e = &f->engine[i];
         char text[32];
-        fprintf(out, "%s       %s = ", i == 0 ? "engine" : "      ", e->name);
+        fprintf(out, "%-13s%-30s", i == 0 ? "engine" : "", engine_words(e->name));
         if (e->unit == UNIT_BYTES) {
             fprintf(out, "%s\n", num_format_bytes(text, sizeof text, e->value));
         } else if (e->unit == UNIT_NONE) { /* a share */
             fprintf(out, "%.1f %%\n", 100 * e->value);
         } else {
-            fprintf(out, "%.6g %s\n", e->value, figure_unit_words[e->unit]);
+            fprintf(out, "%.4g %s\n", e->value, figure_unit_words[e->unit]);
         }
     }
 }

@@ -426,6 +426,17 @@ void paper_print(const struct paper_result *results, size_t n, enum paper_format
             before = ", ";
         }
     }
+    size_t n_caused = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_caused += results[i].role == PAPER_COUNTED && results[i].row->cause != NULL &&
+                    results[i].row->cause[0] != '\0';
+    }
+    if (n_caused > 0) {
+        fprintf(out,
+                "\nof these %zu %s a cause in brackets: some leave the paper's score "
+                "(`unmask figure --scores`)",
+                n_caused, n_caused == 1 ? "has" : "have");
+    }
     fputc('\n', out);
 }
 

@@ -78,7 +78,7 @@ static void print_batches(const char *system, const struct bound *b) {
         for (uint32_t t = 0, n = 0; t < PASS_TYPES; t++) {
             char name[48];
             if (batch->passes[t] > 0) {
-                printf("%s %.2f of %s", n++ > 0 ? "," : "", batch->passes[t],
+                printf("%s %.2f %s", n++ > 0 ? "," : "", batch->passes[t],
                        limit_type_name(b, t, name, sizeof name));
             }
         }
@@ -106,13 +106,13 @@ static void print_warnings(const struct limits *l) {
 
 static void print(const struct limits *l) {
     bool asks_time = isfinite(l->bounds[0].on_time);
-    struct table *table =
-        table_open("system|tok/s at most|runs at|of it|mean latency at least s|runs at s|times it|"
-                   "p99 at least s|runs at s");
+    struct table *table = table_open(
+        "system|bound tok/s|run tok/s|of the bound|bound mean s|run mean s|times the bound|"
+        "bound p99 s|run p99 s");
     if (asks_time) {
-        table_columns(table, "on time at most|runs at %");
+        table_columns(table, "bound on time %|run on time %");
     }
-    table_columns(table, "saturated at req/s");
+    table_columns(table, "saturated above req/s");
     for (size_t i = 0; i < l->n; i++) {
         const struct bound *b = &l->bounds[i];
         double throughput = own(l, i, "throughput_tok_s", NULL);
@@ -128,18 +128,18 @@ static void print(const struct limits *l) {
     }
     table_print(table, stdout);
     table_close(table);
-    printf("\nmean price of a pass:\n");
+    printf("\nmean price of a pass, of each kind that the requests need:\n");
     for (size_t i = 0; i < l->n; i++) {
         const struct bound *b = &l->bounds[i];
         for (uint32_t t = 0; t < PASS_TYPES; t++) {
             char name[48];
             if (b->types[t].n > 0) {
-                printf("  %s: %.0f of %s at %.4g ms\n", l->names[i], b->types[t].n,
+                printf("  %s: %.0f %s passes at %.4g ms\n", l->names[i], b->types[t].n,
                        limit_type_name(b, t, name, sizeof name), limit_price_ms(b, t));
             }
         }
     }
-    printf("\nbatches that it is made of, on average:\n");
+    printf("\nbatches of a schedule at the bound, with their passes on average:\n");
     for (size_t i = 0; i < l->n; i++) {
         print_batches(l->names[i], &l->bounds[i]);
     }
@@ -152,7 +152,7 @@ static void print(const struct limits *l) {
                "not leave:\nruns follow the clock, bounds do not\n");
     }
     printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
-           "runtime, memory and limits, as far as decisions are those of seed %" PRIu64 "\n",
+           "runtime, memory and limits, and the decisions that seed %" PRIu64 " draws\n",
            l->asked.request.options.seed);
     print_warnings(l);
 }

@@ -11,6 +11,7 @@
 #include "experiments/cli/table.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/sweep/sample.h"
+#include "experiments/study/released.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
 
@@ -419,6 +420,12 @@ void capacity_print(const struct capacities *c, FILE *out) {
     table_print(table, out);
     table_close(table);
     print_notes(c, out);
+    const char **systems = mem_zeroed(c->found.n_configs + 1, sizeof *systems);
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        systems[i] = c->configs[i].asked.request.system;
+    }
+    released_print(systems, c->found.n_configs, out);
+    free(systems);
     for (size_t i = 0; i < c->found.n_configs; i++) {
         remark_of(c, i, remark, sizeof remark);
         if (remark[0] != '\0') {

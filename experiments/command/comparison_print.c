@@ -59,7 +59,7 @@ static struct table *open_table(const struct comparison *c, const struct sample_
     for (size_t k = 0; k < N_TIMES; k++) {
         sample_heading(table, units, times[k]);
     }
-    table_columns(table, c->has_slo ? "goodput|attain_%" : "");
+    table_columns(table, c->has_slo ? "goodput req/s|attain_%" : "");
     if (c->has_bound) {
         sample_bound_columns(table, c->has_slo);
     }
@@ -343,5 +343,6 @@ void comparison_print(const struct comparison *c, FILE *out) {
             }
         }
     }
+    sample_print_released(c->samples, c->n, out);
     print_texts(c, out);
 }

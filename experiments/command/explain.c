@@ -173,14 +173,16 @@ static void why_print(const struct system *system, const struct asked_step *step
         char title[TITLE_CHARS];
         const struct why why = of_operator(system, step, i);
         if (is_called(graph, &graph->ops[i], asked) && why.n > 0) {
-            printf("\nwhy %s takes %.3f ms: %s%s\n", title_of(graph, &graph->ops[i], title),
-                   why.ns * 1e-6, provenance_words[why.kind],
+            printf("why %s takes %.3f ms, %.1f %% of the step: %s%s\n",
+                   title_of(graph, &graph->ops[i], title), why.ns * 1e-6,
+                   100 * why.ns / price->wall_ns, provenance_words[why.kind],
                    why.is_raised ? ", raised by the floor" : "");
             print_rungs(system, &why);
+            printf("\n");
         }
     }
     const struct why whole = of_step(system, step, price);
-    printf("\nwhy the step takes %.3f ms, from the sum of its operators on\n", whole.ns * 1e-6);
+    printf("why the step takes %.3f ms, from the sum of its operators on\n", whole.ns * 1e-6);
     print_rungs(system, &whole);
 }
 
@@ -190,7 +192,9 @@ static const struct option own_options[] = {
      "with a back end: measure the step once, cold and without its operators: for long steps",
      false},
     {"why", "OPERATOR",
-     "each step that makes its price, with factor and source: SEGMENT/NAME, a name, a kind, or all",
+     "instead of the table, each step that makes its price, with factor and source: SEGMENT/NAME, "
+     "a "
+     "name, a kind, or all",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -552,10 +556,11 @@ static int print(const struct options *options, const struct system *system,
             err);
     } else {
         print_head(system, step);
-        table_print(table, stdout);
-        print_rest(system, step, &price, settles ? &settled : NULL, &shares, measured);
         if (why != NULL) {
             why_print(system, step, &price, why);
+        } else {
+            table_print(table, stdout);
+            print_rest(system, step, &price, settles ? &settled : NULL, &shares, measured);
         }
         caution_print(&warnings, stdout);
     }

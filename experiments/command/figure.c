@@ -387,6 +387,7 @@ static int make_figure(const char *path, struct making *making, struct err *err)
 struct score_table {
     const char *name;
     void (*print)(const struct score *score, enum paper_format format, FILE *out);
+    struct table *(*table)(const struct score *score);
 };
 
 static int write_score(const struct making *making, const struct score_table *table,
@@ -402,17 +403,28 @@ static int write_score(const struct making *making, const struct score_table *ta
     return output_close(&out, true, err);
 }
 
+/* As --format says. */
+static void print_score(const struct making *making, const struct score_table *which) {
+    if (table_is_text()) {
+        which->print(making->score, PAPER_TEXT, stdout);
+        return;
+    }
+    struct table *table = which->table(making->score);
+    table_print(table, stdout);
+    table_close(table);
+}
+
 /* The tables of scores, and their files where every figure was drawn. */
 static int finish(const struct making *making, bool all, struct err *err) {
-    static const struct score_table tables[] = {{"scores", score_print},
-                                                {"causes", score_print_causes}};
+    static const struct score_table tables[] = {{"scores", score_print, score_table},
+                                                {"causes", score_print_causes, score_causes_table}};
     int status = score_judge(making->score, err);
     if (status != 0) {
         return status;
     }
     printf("%s", making->scores_only ? "" : "score by paper\n");
     for (size_t t = 0; t < 2; t++) {
-        tables[t].print(making->score, PAPER_TEXT, stdout);
+        print_score(making, &tables[t]);
         printf("%s", t == 0 ? "\n" : "");
     }
     for (size_t t = 0; all && making->out != NULL && t < 2 && status == 0; t++) {

@@ -321,7 +321,10 @@ static int decode(struct system *system, struct fleet *fleet, struct generation 
     }
     questions_settle(g->questions);
     if (status == 0 && g->result.interrupted) {
-        return err_world(err, "interrupted");
+        return err_world(err,
+                         "interrupted: %" PRIu64 " of %zu prompts were decoded whole; answers are "
+                         "printed once all are",
+                         g->result.completed, g->n);
     }
     return status != 0 ? status : check_served(g, system, err);
 }

@@ -73,7 +73,9 @@ struct line {
 
 static const char columns[] =
     "system|model|gpu|prompt_share|canvas|attention_chunks|ffn_chunks|logit_chunks|workspace|"
-    "plan_ms|priced_ms|step_ms|spread_%|attention_ms|ffn_ms|logits_ms|roofline_%";
+    "plan_ms|priced_ms";
+static const char measured_columns[] = "step_ms|spread_%|attention_ms|ffn_ms|logits_ms";
+static const char roofline_column[] = "roofline_%";
 
 /* ---- asking ---- */
 
@@ -201,7 +203,7 @@ static void add_ms(struct table *table, double ns) {
     table_number(table, ns * 1e-6, ns < 1e6 ? "%.4f" : "%.3f");
 }
 
-static void add_line(struct table *table, const struct line *line) {
+static void add_line(struct table *table, const struct line *line, bool is_measured) {
     const uint32_t *n = line->n_chunks;
     table_add(table, "s s s %g u", line->system->name, line->system->model->name,
               line->system->gpu->name, line->share, line->canvas_tokens);
@@ -209,11 +211,13 @@ static void add_line(struct table *table, const struct line *line) {
     table_add(table, line->workspace_bytes > 0 ? "b" : "-", line->workspace_bytes);
     add_ms(table, line->plan_ns);
     add_ms(table, line->price_ns);
-    add_ms(table, line->step_ns);
-    table_number(table, 100 * line->spread, "%.1f");
-    add_ms(table, line->attention_ns);
-    add_ms(table, line->ffn_ns);
-    add_ms(table, line->logits_ns);
+    if (is_measured) {
+        add_ms(table, line->step_ns);
+        table_number(table, 100 * line->spread, "%.1f");
+        add_ms(table, line->attention_ns);
+        add_ms(table, line->ffn_ns);
+        add_ms(table, line->logits_ns);
+    }
     table_number(table, 100 * line->roofline, "%.1f");
 }
 
@@ -288,7 +292,7 @@ static int show_step(const struct question *q, struct system *system, struct eng
         status = measure(q, engine, &step, &line, err);
     }
     if (status == 0) {
-        add_line(table, &line);
+        add_line(table, &line, engine != NULL);
     }
     if (status == 0 && line.fits && csv != NULL) {
         write_line(csv, &line);
@@ -345,12 +349,23 @@ static int show_system(struct question *q, const char *name, struct table *table
     return status;
 }
 
+/* A file has all columns, measured or not. */
+static void write_columns(const char *names, char end, FILE *csv) {
+    for (const char *c = names; csv != NULL && c <= names + strlen(names); c++) {
+        fputc(*c == '|' ? ',' : *c == '\0' ? end : *c, csv);
+    }
+}
+
 static int show_all(const struct options *options, struct question *q, FILE *csv, struct err *err) {
     struct table *table = table_open(columns);
     int status = 0;
-    for (const char *c = columns; csv != NULL && c <= columns + strlen(columns); c++) {
-        fputc(*c == '|' ? ',' : *c == '\0' ? '\n' : *c, csv);
+    if (q->backend.kind != BACKEND_SIM) {
+        table_columns(table, measured_columns);
     }
+    table_columns(table, roofline_column);
+    write_columns(columns, ',', csv);
+    write_columns(measured_columns, ',', csv);
+    write_columns(roofline_column, '\n', csv);
     for (size_t i = 0; status == 0 && i < q->n_systems; i++) {
         status = show_system(q, q->names[i], table, csv, err);
     }
@@ -379,11 +394,11 @@ const struct command command_latency = {
     .name = "plan latency",
     .words = "",
     .doc = "one request's first step by canvas, system and chunks: search, plan and step",
-    .more =
-        "Finding chunks and plan is timed on this host, the step is priced and, with a back\n"
-        "end, measured, whole and by what its operators are for. A canvas that does not fit has\n"
-        "an empty row and a sentence on standard error. roofline_% is the share of the\n"
-        "operators' time that no profile has rows for.",
+    .more = "Finding chunks and plan is timed on this host, the step is priced and, with a back\n"
+            "end, measured, whole and by what its operators are for (step_ms to logits_ms). A "
+            "canvas that does not fit has\n"
+            "an empty row and a sentence on standard error. roofline_% is the share of the\n"
+            "operators' time that no profile has rows for.",
     .options = options_of_latency,
     .run = run,
 };

@@ -63,12 +63,13 @@ static void add_params(struct table *table, const char *of, const char *prefix,
 struct listing {
     enum policy_kind kind; /* of a section of policies */
     struct table *rows, *params;
+    const char *note; /* below the rows; NULL: there is none */
     struct err *err;
 };
 
 static const char name_doc[] = "name|what";
 
-/* Whether it runs live on one GPU, with its own model, or which of its features does not. */
+/* Whether it runs live on one GPU, with its own model, or what of it does not. */
 static const char *live_words(const char *name, char text[128], struct err *err) {
     const struct system_request request = {.system = name, .gpu = "h200", .roofline = true};
     struct system *system = NULL;
@@ -92,6 +93,8 @@ static int list_system(void *state, const char *name, const char *doc) {
 
 static void list_systems(struct listing *out) {
     out->rows = table_open("name|what|live");
+    out->note = "live: with --backend cpu or cuda. `unmask list features` says of each thing that "
+                "does not run live why not, and what to set instead\n";
     (void)system_list(list_system, out, out->err);
     out->params = table_open(param_columns);
     add_params(out->params, "every system", "", system_params, system_n_params);
@@ -429,28 +432,34 @@ static const struct section {
     const char *name;
     void (*list)(struct listing *out);
     enum policy_kind kind; /* of policies */
+    const char *what;
 } sections[] = {
-    {"systems", list_systems, 0},
-    {"schedulers", list_policies, POLICY_SCHEDULER},
-    {"caches", list_policies, POLICY_CACHE},
-    {"decoders", list_policies, POLICY_DECODER},
-    {"routers", list_policies, POLICY_ROUTER},
-    {"planners", list_planners, 0},
-    {"runtimes", list_runtimes, 0},
-    {"models", list_models, 0},
-    {"gpus", list_gpus, 0},
-    {"profiles", list_profiles, 0},
-    {"workloads", list_workloads, 0},
-    {"arrivals", list_arrivals, 0},
-    {"confidences", list_confidences, 0},
-    {"lengths", list_lengths, 0},
-    {"marks", list_marks, 0},
-    {"traces", list_traces, 0},
-    {"experiments", list_experiments, 0},
-    {"hosts", list_hosts, 0},
-    {"fields", list_fields, 0},
-    {"collectives", list_collectives, 0},
-    {"features", list_features, 0},
+    {"systems", list_systems, 0, "everything that serves, under one name: --system, --systems"},
+    {"schedulers", list_policies, POLICY_SCHEDULER,
+     "which requests take part in a step: --set scheduler=NAME"},
+    {"caches", list_policies, POLICY_CACHE,
+     "which positions a step runs, and what it keeps: --set cache=NAME"},
+    {"decoders", list_policies, POLICY_DECODER, "which tokens a pass commits: --set decoder=NAME"},
+    {"routers", list_policies, POLICY_ROUTER, "which replica a request goes to: --router"},
+    {"planners", list_planners, 0, "where the tensors of a step lie in memory: --set planner=NAME"},
+    {"runtimes", list_runtimes, 0,
+     "what executes steps, and what it costs the host: --set runtime=NAME"},
+    {"models", list_models, 0, "--model NAME, an INI file or a config.json"},
+    {"gpus", list_gpus, 0, "--gpu NAME, or an INI file"},
+    {"profiles", list_profiles, 0, "measured times of operators, by GPU"},
+    {"workloads", list_workloads, 0, "what arrives: --workload NAME, or a trace"},
+    {"arrivals", list_arrivals, 0, "when requests arrive: --arrivals NAME"},
+    {"confidences", list_confidences, 0,
+     "how sure a model is, for simulated decisions: --set confidence=NAME"},
+    {"lengths", list_lengths, 0,
+     "distributions of prompts and outputs: workload.input, workload.output"},
+    {"marks", list_marks, 0, "tenants, priorities and prefixes of generated requests"},
+    {"traces", list_traces, 0, "samples of recorded traffic that are shipped"},
+    {"experiments", list_experiments, 0, "figures of papers and of ours: unmask figure NAME"},
+    {"hosts", list_hosts, 0, "the machine that a GPU is in: --host NAME"},
+    {"fields", list_fields, 0, "numbers of a run, with units: plots, --where"},
+    {"collectives", list_collectives, 0, "what GPUs exchange, and what it takes"},
+    {"features", list_features, 0, "what runs live, on the CPU and on GPUs, and what does not"},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
@@ -469,8 +478,8 @@ static int find_section(const char *name, size_t *out, struct err *err) {
                      name, name_hint(name, names, hint));
 }
 
-/* Parameters are printed when one section was asked for, and always in JSON. */
-static int list(const struct section *section, bool is_only, json_t *all, struct err *err) {
+/* Into `all`, or printed where that is NULL. */
+static int list(const struct section *section, json_t *all, struct err *err) {
     struct listing listing = {.kind = section->kind, .err = err};
     section->list(&listing);
     if (err->kind == ERR_NONE && all != NULL) {
@@ -481,17 +490,36 @@ static int list(const struct section *section, bool is_only, json_t *all, struct
         }
         json_object_set_new(all, section->name, object);
     } else if (err->kind == ERR_NONE) {
-        if (!is_only) {
-            printf("%s\n", section->name);
-        }
         table_print(listing.rows, stdout);
-        if (is_only && listing.params != NULL) {
+        printf("%s%s", listing.note != NULL ? "\n" : "", listing.note != NULL ? listing.note : "");
+        if (listing.params != NULL) {
             printf("\nparameters, set with --set KEY=VALUE\n");
             table_print(listing.params, stdout);
         }
     }
     table_close(listing.rows);
     table_close(listing.params);
+    return (int)err->kind;
+}
+
+/* How many there are of each kind. */
+static int print_overview(struct err *err) {
+    struct table *table = table_open("kind|names|what");
+    for (size_t i = 0; err->kind == ERR_NONE && i < N_SECTIONS; i++) {
+        struct listing listing = {.kind = sections[i].kind, .err = err};
+        sections[i].list(&listing);
+        json_t *rows = err->kind == ERR_NONE ? table_json(listing.rows) : NULL;
+        table_add(table, "s i s", sections[i].name, (int64_t)json_array_size(rows),
+                  sections[i].what);
+        json_decref(rows);
+        table_close(listing.rows);
+        table_close(listing.params);
+    }
+    if (err->kind == ERR_NONE) {
+        table_print(table, stdout);
+        printf("\n`unmask list KIND` names them, with their parameters: unmask list systems\n");
+    }
+    table_close(table);
     return (int)err->kind;
 }
 
@@ -504,12 +532,12 @@ static int run(const struct options *options, struct err *err) {
         last = first;
     }
     json_t *all = options_has(options, "json") ? json_object() : NULL;
+    if (all == NULL && options->n_words == 0) {
+        return print_overview(err);
+    }
     int status = 0;
     for (size_t i = first; status == 0 && i <= last; i++) {
-        if (all == NULL && i > first) {
-            printf("\n");
-        }
-        status = list(&sections[i], first == last, all, err);
+        status = list(&sections[i], all, err);
     }
     if (status == 0 && all != NULL) {
         return cmd_print_json(all, err);
@@ -520,12 +548,12 @@ static int run(const struct options *options, struct err *err) {
 
 const struct command command_list = {
     .name = "list",
-    .words = "[WHAT]",
-    .doc = "everything that can be named, and with WHAT its parameters too",
+    .words = "[KIND]",
+    .doc = "kinds of things that have names; with a KIND their names and parameters",
     .more =
-        "WHAT: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
+        "KIND: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
         "workloads arrivals confidences lengths marks traces experiments hosts fields\n"
-        "collectives",
+        "collectives features. --json without a KIND has everything.",
     .options = options_of_list,
     .max_words = 1,
     .run = run,

@@ -253,7 +253,12 @@ static struct table *table_of(const struct question *q) {
 
 static struct table *parts_of(const struct lmax *lmax) {
     const struct step_memory *longest = &lmax->longest, *beyond = &lmax->beyond;
-    struct table *table = table_open("part|longest|beyond");
+    char fits[48], beyond_it[64];
+    snprintf(fits, sizeof fits, "%" PRIu32 " tokens", longest->canvas_tokens);
+    snprintf(beyond_it, sizeof beyond_it, "%" PRIu32 ": does not fit", beyond->canvas_tokens);
+    struct table *table = table_open("memory of");
+    table_column(table, fits);
+    table_column(table, beyond_it);
     table_add(table, "s b b", "weights", lmax->weights_bytes, lmax->weights_bytes);
     table_add(table, "s b b", "reserve", lmax->reserve_bytes, lmax->reserve_bytes);
     table_add(table, "s b b", "cached rows", longest->cached_bytes, beyond->cached_bytes);
@@ -263,10 +268,11 @@ static struct table *parts_of(const struct lmax *lmax) {
         table_add(table, "s b b", name, longest->live.part_bytes[part],
                   beyond->live.part_bytes[part]);
     }
-    table_add(table, "s b b", "logits and copies", longest->live.logits_bytes,
+    table_add(table, "s b b", "logits and their copies", longest->live.logits_bytes,
               beyond->live.logits_bytes);
-    table_add(table, "s b b", "workspace", longest->held_bytes, beyond->held_bytes);
-    table_add(table, "s b b", "  without limit", longest->unlimited_bytes, beyond->unlimited_bytes);
+    table_add(table, "s b b", "workspace, with gaps", longest->held_bytes, beyond->held_bytes);
+    table_add(table, "s b b", "workspace, were there room", longest->unlimited_bytes,
+              beyond->unlimited_bytes);
     return table;
 }
 
@@ -304,10 +310,14 @@ static void print_one(const struct question *q) {
     if (step->canvas_tokens > line->model.max_positions) {
         printf(" (the model has %" PRIu32 " positions)", line->model.max_positions);
     }
-    printf("\n%-12s%s; at %" PRIu32 " tokens %s are in use, %s available\n", "bound",
-           lmax_bound_names[l->bound], l->beyond.canvas_tokens,
-           bytes(a, l->beyond.live.peak_bytes + l->beyond.cached_bytes),
+    const int64_t taken = l->beyond.live.peak_bytes + l->beyond.cached_bytes;
+    printf("\n%-12s%s; %" PRIu32 " tokens take %s of the %s available", "bound",
+           lmax_bound_names[l->bound], l->beyond.canvas_tokens, bytes(a, taken),
            bytes(b, l->available_bytes));
+    if (taken > l->available_bytes) {
+        printf(": %s too much", bytes(a, taken - l->available_bytes));
+    }
+    printf("\n");
     printf("%-12sweights %s, reserve %s, workspace %s", "memory", bytes(a, l->weights_bytes),
            bytes(b, l->reserve_bytes), bytes(c, step->held_bytes));
     printf(" (logits and their copies %s)\n", bytes(a, step->live.logits_bytes));
@@ -336,10 +346,12 @@ static void print_people(const struct question *q) {
             printf("\n%s: %s\n", line->name, line->err.text);
         } else if (q->shows_parts) {
             struct table *table = parts_of(&line->lmax);
-            printf("\n%s, at %" PRIu32 " tokens and at %" PRIu32 "\n", line->name,
-                   line->lmax.longest.canvas_tokens, line->lmax.beyond.canvas_tokens);
+            printf("\n%s, the longest canvas and the next one that was tried\n", line->name);
             table_print(table, stdout);
             table_close(table);
+            printf("a peak is the most that tensors take at once while operators of that kind run; "
+                   "weights,\nreserve, cached rows and the workspace, which holds the highest "
+                   "peak, add up\n");
         }
     }
     struct cautions cautions = {0};

@@ -289,6 +289,20 @@ static const struct command *find_command(int argc, char *const *argv, struct er
     return NULL;
 }
 
+/* `unmask help run` is `unmask run --help`. */
+static int help_of(int argc, char *const *argv, struct err *err) {
+    char *const words[] = {argv[0], (char *)"--help", NULL};
+    if (argc == 1 && print_help_of_group(2, words)) {
+        return 0;
+    }
+    const struct command *command = find_command(argc, argv, err);
+    if (command == NULL) {
+        return (int)err->kind;
+    }
+    print_help(command);
+    return 0;
+}
+
 static int run_command(int argc, char *const *argv, struct err *err) {
     if (print_help_of_group(argc, argv)) {
         return 0;
@@ -335,9 +349,11 @@ int main(int argc, char **argv) {
         libraries_leave(ERR_USAGE);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+        (strcmp(argv[1], "help") == 0 && argc == 2)) {
         print_usage(stdout);
         status = 0;
+    } else if (strcmp(argv[1], "help") == 0) {
+        status = help_of(argc - 2, argv + 2, &err);
     } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         print_version();
         status = 0;

@@ -8,7 +8,12 @@
 #include "experiments/command/commands.h"
 #include "experiments/study/figure.h"
 #include "experiments/study/plot.h"
+#include "sim/base/condition.h"
 #include "sim/base/names.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/price/runtime.h"
+#include "sim/system/system.h"
+#include "sim/system/system_reads.h"
 
 enum { MOST_OUT = 8, PATH_CHARS = 1024 };
 
@@ -202,6 +207,67 @@ static int draw(const struct study *study, struct tables *tables, const char *co
 
 /* ---- without -y: what there is to be drawn ---- */
 
+/* The doc of the parameter that a column is of, after its prefix; NULL: it is of none. */
+static const char *doc_of_param(const char *column, const char *prefix, const struct param *params,
+                                size_t n) {
+    const char *rest = name_behind(column, prefix);
+    for (size_t i = 0; rest != NULL && i < n; i++) {
+        char name[FIELD_CHARS];
+        if (strcmp(field_column(params[i].name, name), rest) == 0) {
+            return params[i].doc;
+        }
+    }
+    return NULL;
+}
+
+static const char *doc_of_policy(const char *column) {
+    const char *doc = NULL;
+    for (int kind = POLICY_SCHEDULER; doc == NULL && kind <= POLICY_ROUTER; kind++) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "%s_", policy_kind_names[kind]);
+        for (size_t i = 0; doc == NULL && i < policy_count((enum policy_kind)kind); i++) {
+            const struct policy *policy = policy_at((enum policy_kind)kind, i);
+            doc = doc_of_param(column, prefix, policy->params, policy->n_params);
+        }
+    }
+    return doc;
+}
+
+/* Of columns that are no fields of plots: what they say of a run, by longest beginning. */
+static const struct {
+    const char *begins, *doc;
+} of_runs[] = {
+    {"system", "everything that serves, under one name"},
+    {"model", "the model's name"},
+    {"gpu", "the GPU's name"},
+    {"backend", "what executed the steps"},
+    {"host", "the machine that the GPU is in"},
+    {"trace_provenance", "what of the workload is recorded and what is drawn"},
+    {"trace", "what arrived"},
+    {"policies_", "the policy's name, a plug-in's from its file"},
+    {"workload_", "as the workload was described"},
+    {"workload", "what arrived, as it was asked for"},
+};
+
+/* What a column of runs is: a field, a key of the configuration, or a fact of the run. */
+static const char *meaning_of(const char *column, char text[FIELD_CHARS]) {
+    const struct column *field = field_find(column);
+    const char *doc = field != NULL ? field->doc : NULL;
+    doc = doc != NULL ? doc : doc_of_param(column, "", system_params, system_n_params);
+    doc = doc != NULL ? doc : doc_of_param(column, "runtime_", runtime_params, runtime_n_params);
+    doc = doc != NULL ? doc : doc_of_param(column, "host_", host_params, host_n_params);
+    doc = doc != NULL ? doc : doc_of_policy(column);
+    for (size_t i = 0; doc == NULL && i < sizeof of_runs / sizeof of_runs[0]; i++) {
+        size_t n = strlen(of_runs[i].begins);
+        bool is_whole = of_runs[i].begins[n - 1] != '_' && column[n] != '\0';
+        doc = strncmp(column, of_runs[i].begins, n) == 0 && !is_whole ? of_runs[i].doc : NULL;
+    }
+    doc = doc != NULL ? doc : system_part_doc(column);
+    doc = doc != NULL ? doc : "a key of the configuration, or a fact of the run";
+    snprintf(text, FIELD_CHARS, "%.*s", (int)condition_doc_length(doc), doc);
+    return text;
+}
+
 /* Numbers with their range, and words that differ between runs. */
 static int print_fields(const struct options *options, struct tables *tables, struct err *err) {
     json_t *rows = NULL, *value;
@@ -230,7 +296,7 @@ static int print_fields(const struct options *options, struct tables *tables, st
             table_number(table,
                          is_number ? json_number_value(json_object_get(row, "most")) : (double)NAN,
                          "%.6g");
-            table_text(table, field != NULL ? field->doc : NULL);
+            table_text(table, meaning_of(key, name));
         }
         json_decref(found);
     }

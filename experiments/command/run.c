@@ -231,13 +231,15 @@ static int say_interrupted(const struct options *options, const struct compositi
     char missing[96];
     compose_describe_missing(composition, missing, sizeof missing);
     return err_world(err,
-                     "interrupted: %" PRIu64 " requests were complete, the others that had "
-                     "arrived count as rejected%s%s%s",
-                     composition->result.completed, missing[0] != '\0' ? ", " : "", missing,
+                     "interrupted: complete requests %" PRIu64 " (the numbers are of these), "
+                     "rejected ones that waited or ran %" PRIu64 "%s%s%s",
+                     composition->result.completed,
+                     composition->summary.rejected_by_reason[REJECT_SHUTDOWN],
+                     missing[0] != '\0' ? ", " : "", missing,
                      !options_has(options, "db") ? ""
                      : compose_is_live(composition)
-                         ? "; the run was recorded as incomplete"
-                         : "; this run was not recorded, earlier ones are as they were");
+                         ? ". The run was recorded as incomplete"
+                         : ". It was not recorded, and earlier runs are as they were");
 }
 
 static int run(const struct options *options, struct err *err) {

@@ -1,10 +1,12 @@
 #include "experiments/command/sample_cells.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/study/released.h"
 #include "sim/base/mem.h"
 
 struct sample_units sample_units_of(const struct sample *samples, size_t n) {
@@ -159,4 +161,13 @@ void sample_bound_explain(size_t n_seeds, FILE *out) {
         "decoder, memory and limits, %s\n",
         n_seeds == 1 ? "as far as draws are this seed's"
                      : "in the mean over seeds, which bounds expectations");
+}
+
+void sample_print_released(const struct sample *samples, size_t n, FILE *out) {
+    const char **systems = mem_zeroed(n + 1, sizeof *systems);
+    for (size_t i = 0; i < n; i++) {
+        systems[i] = json_string_value(json_object_get(sample_any(&samples[i]), "system"));
+    }
+    released_print(systems, n, out);
+    free(systems);
 }

@@ -54,4 +54,7 @@ void sample_bound_columns(struct table *table, bool has_slo);
 void sample_bound_cells(struct table *table, const struct sample *sample, bool has_slo);
 void sample_bound_explain(size_t n_seeds, FILE *out);
 
+/* Which of the samples' systems are designs, and which were published (experiments/study). */
+void sample_print_released(const struct sample *samples, size_t n, FILE *out);
+
 #endif

@@ -413,9 +413,12 @@ static int settle(const struct sweep *sweep, const struct campaign *campaign, st
         fprintf(stderr, "unmask: %zu points were run by another sweep on %s\n", n_shared, db);
     }
     say_stale(sweep, db);
-    return n_failed == 0 ? 0
-                         : err_world(err, "%zu of %zu points have no result; the first: %.800s",
-                                     n_failed, n_own, first->err.text);
+    bool goes_on = n_failed > 0 && *campaign->stop && db != NULL;
+    return n_failed == 0
+               ? 0
+               : err_world(err, "%zu of %zu points have no result; the first: %.700s%s", n_failed,
+                           n_own, first->err.text,
+                           goes_on ? "; the same command goes on where this one stopped" : "");
 }
 
 static int print(const struct options *options, const struct sweep *sweep,

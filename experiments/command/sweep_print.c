@@ -195,7 +195,7 @@ static struct table *open_table(const struct sweep *sweep, const struct sample_u
     for (size_t k = 0; k < N_TIMES; k++) {
         sample_heading(table, units, times[k]);
     }
-    table_columns(table, sweep->has_slo ? "goodput|attain_%" : "");
+    table_columns(table, sweep->has_slo ? "goodput req/s|attain_%" : "");
     if (sweep->has_bound) {
         sample_bound_columns(table, sweep->has_slo);
     }
@@ -319,6 +319,7 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     if (sweep->has_bound) {
         sample_bound_explain(sweep->n_seeds, out);
     }
+    sample_print_released(sweep->samples, sweep->n_points, out);
     print_warnings(sweep, out);
 }
 

@@ -62,7 +62,7 @@ int limit_take(const struct run_request *request, const volatile sig_atomic_t *s
 
 const char *limit_type_name(const struct bound *bound, uint32_t type, char *text, size_t n) {
     bool selects = bound->types[type].kind == HOST_SELECT;
-    snprintf(text, n, "%s%s", phase_names[bound->types[type].phase], selects ? ", selecting" : "");
+    snprintf(text, n, "%s%s", selects ? "selecting " : "", phase_names[bound->types[type].phase]);
     return text;
 }
 

@@ -22,7 +22,7 @@ json_t *limit_json(const struct bound *bound);
 /* The limits of a summary in one line; nothing where it has none. */
 void limit_print(const json_t *summary, FILE *out);
 
-/* "refresh, selecting": the type of passes at this place of bound->types; of `n` bytes. */
+/* "selecting refresh": the type of passes at this place of bound->types; of `n` bytes. */
 const char *limit_type_name(const struct bound *bound, uint32_t type, char *text, size_t n);
 
 /* Mean price of the type's passes, in ms. */

@@ -118,7 +118,9 @@ int capacity_try(const struct capacity *capacity, struct search *search,
     *out = (struct trial){.rate_per_s = request->options.rate_per_s};
     struct sink sink = {.state = &watching, .request = on_request, .step = on_step};
     struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .stop = capacity->stop};
-    int status = *capacity->stop ? err_world(err, "interrupted") : compose_open(request, &c, err);
+    int status = *capacity->stop
+                     ? err_world(err, "interrupted: the search is not over, and has no answer yet")
+                     : compose_open(request, &c, err);
     if (status == 0 && workload_source(c->workload).completed != NULL) {
         status = err_usage(err,
                            "capacity searches a rate of arrivals, and those of %s follow from the "
@@ -131,7 +133,7 @@ int capacity_try(const struct capacity *capacity, struct search *search,
         status = compose_run(c, &watch, err);
     }
     if (status == 0 && c->result.interrupted) {
-        status = err_world(err, "interrupted");
+        status = err_world(err, "interrupted: the search is not over, and has no answer yet");
     }
     status =
         status != 0 ? status : judge(capacity->objectives, c, &watching, bound_per_s, out, err);
@@ -369,7 +371,7 @@ static int verdict(const struct capacity *capacity, struct err *err) {
         n -= search->state == CAPACITY_FAILED;
     }
     if (*capacity->stop) {
-        return err_world(err, "interrupted");
+        return err_world(err, "interrupted: the search is not over, and has no answer yet");
     }
     if ((n == 0 || ends) && failed != NULL) {
         *err = failed->err;
@@ -398,7 +400,8 @@ int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err
     double wall_s = progress_end(&finding.progress);
     int status = verdict(capacity, err);
     if (status == 0 && !ranks_is_helper()) {
-        fprintf(stderr, "unmask: %zu runs in %.3g s\n", finding.n_runs, wall_s);
+        fprintf(stderr, "unmask: %zu run%s in %.3g s\n", finding.n_runs,
+                finding.n_runs == 1 ? "" : "s", wall_s);
     }
     free(finding.means);
     pthread_mutex_destroy(&finding.lock);

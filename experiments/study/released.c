@@ -44,6 +44,47 @@ int released_named(const char *name, struct released *out, struct err *err) {
     return (int)err->kind;
 }
 
+/* A line of those that are, or are not, published, each once. Of designs also what was. */
+static void print_those(const char *const *systems, size_t n, bool published, FILE *out) {
+    char near[16 * RELEASED_NAME_CHARS] = "";
+    size_t n_named = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct released released;
+        struct err err = {0};
+        bool is_again = systems[i] == NULL;
+        for (size_t k = 0; !is_again && k < i; k++) {
+            is_again = systems[k] != NULL && strcmp(systems[k], systems[i]) == 0;
+        }
+        if (is_again || system_list(is_it, (void *)(uintptr_t)systems[i], &err) != 1 ||
+            released_named(systems[i], &released, &err) != 0 ||
+            released.is_published != published) {
+            continue;
+        }
+        fprintf(out, "%s%s",
+                n_named > 0 ? ", "
+                : published ? "published    "
+                            : "designs      ",
+                systems[i]);
+        n_named++;
+        size_t used = strlen(near);
+        if (released.near[0] != '\0' && strstr(near, released.near) == NULL) {
+            snprintf(near + used, sizeof near - used, "%s%s", used > 0 ? ", " : "", released.near);
+        }
+    }
+    if (n_named > 0) {
+        bool has_near = !published && near[0] != '\0';
+        fprintf(out, "%s%s%s\n",
+                published ? ": as released, with the time that its host takes"
+                          : ": as designed, on our runtime; no one has released that",
+                has_near ? "; what was released: " : "", has_near ? near : "");
+    }
+}
+
+void released_print(const char *const *systems, size_t n, FILE *out) {
+    print_those(systems, n, false, out);
+    print_those(systems, n, true, out);
+}
+
 /* What {KEY} or {KEY=VALUE:TEXT} stands for; `word` begins after the bracket. */
 static void put_value(const struct system *system, const char *word, size_t length, char *out,
                       size_t size) {

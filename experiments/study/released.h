@@ -3,6 +3,7 @@
 #define UNMASK_EXPERIMENTS_STUDY_RELEASED_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "sim/system/system.h"
 
@@ -18,6 +19,10 @@ struct released {
 
 /* By the name alone: without a command. */
 int released_named(const char *name, struct released *out, struct err *err);
+
+/* Two lines at most, which of these shipped systems are designs and which were published: names
+ * may repeat, be NULL or of no shipped system. */
+void released_print(const char *const *systems, size_t n, FILE *out);
 
 /* Of a resolved system. */
 int released_of(const struct system *system, struct released *out, struct err *err);

@@ -432,6 +432,30 @@ void score_print(const struct score *score, enum paper_format format, FILE *out)
     print_line("all", &all, format, out);
 }
 
+static void add_line(struct table *table, const char *paper, const struct score_line *l) {
+    char share[16], share_left[16];
+    table_add(table, "s i i s i i s i i i i i i i", paper, (int64_t)l->counted, (int64_t)l->within,
+              share_text(l->within, l->counted, PAPER_TEXT, share), (int64_t)l->with_left,
+              (int64_t)l->within_left,
+              share_text(l->within_left, l->with_left, PAPER_TEXT, share_left),
+              (int64_t)l->contradicts, (int64_t)l->unknown, (int64_t)l->bound, (int64_t)l->derived,
+              (int64_t)l->calibration, (int64_t)l->appendix, (int64_t)l->missing);
+}
+
+struct table *score_table(const struct score *score) {
+    struct table *table =
+        table_open("paper|counted|within 15 %|share|with those that left|of these within 15 %|"
+                   "their share|left: contradict|left: unknown|bound|derived|calibration|"
+                   "appendix|not run");
+    for (size_t i = 0; i < score->n_names; i++) {
+        struct score_line line = score_line(score, score->names[i]);
+        add_line(table, score->names[i], &line);
+    }
+    struct score_line all = score_line(score, NULL);
+    add_line(table, "all", &all);
+    return table;
+}
+
 /* Rows of one cause that are alike in what became of them. */
 struct bundle {
     size_t rows, within;
@@ -462,8 +486,15 @@ static struct bundle bundle_of(const struct score *score, const char *paper, con
     return bundle;
 }
 
+/* Where the lines go: into a table, or to a file in a format. */
+struct causes_out {
+    struct table *table; /* NULL: a file */
+    enum paper_format format;
+    FILE *out;
+};
+
 static void print_bundle(const struct score *score, const char *paper, const char *cause,
-                         enum score_class class, enum paper_format format, FILE *out) {
+                         enum score_class class, const struct causes_out *to) {
     static const char *const formats[] = {
         [PAPER_TEXT] = "%-10s  %-26s  %-30s  %4zu  %6zu  %13s  %s\n",
         [PAPER_MARKDOWN] = "| %s | `%s` | %s | %zu | %zu | %s | %s |\n",
@@ -481,12 +512,40 @@ static void print_bundle(const struct score *score, const char *paper, const cha
     }
     /* Of ours the hits have no cause: what is listed are misses. */
     size_t rows = class == SCORE_OURS ? bundle.rows - bundle.within : bundle.rows;
-    fprintf(out, formats[format], paper, cause[0] != '\0' ? cause : "-", class_names[class], rows,
-            class == SCORE_OURS ? 0 : bundle.within, bundle.off, text);
-    if (format == PAPER_CSV) {
-        output_csv_text(out, text);
-        fputc('\n', out);
+    size_t within = class == SCORE_OURS ? 0 : bundle.within;
+    cause = cause[0] != '\0' ? cause : "-";
+    if (to->table != NULL) {
+        table_add(to->table, "s s s i i s s", paper, cause, class_names[class], (int64_t)rows,
+                  (int64_t)within, bundle.off, text);
+        return;
     }
+    fprintf(to->out, formats[to->format], paper, cause, class_names[class], rows, within,
+            bundle.off, text);
+    if (to->format == PAPER_CSV) {
+        output_csv_text(to->out, text);
+        fputc('\n', to->out);
+    }
+}
+
+static void print_bundles(const struct score *score, const struct causes_out *to) {
+    static const enum score_class order[] = {SCORE_OURS, SCORE_CONTRADICTS, SCORE_UNKNOWN,
+                                             SCORE_INSTEAD};
+    for (size_t p = 0; p < score->n_names; p++) {
+        for (size_t c = 0; c < sizeof order / sizeof order[0]; c++) {
+            const struct config_entry *entry = NULL;
+            while ((entry = config_next(score->causes, NULL, "class", entry)) != NULL) {
+                print_bundle(score, score->names[p], entry->section, order[c], to);
+            }
+            print_bundle(score, score->names[p], "", order[c], to);
+        }
+    }
+}
+
+struct table *score_causes_table(const struct score *score) {
+    struct causes_out to = {.table =
+                                table_open("paper|cause|class|rows|within 15 %|farthest miss|why")};
+    print_bundles(score, &to);
+    return to.table;
 }
 
 void score_print_causes(const struct score *score, enum paper_format format, FILE *out) {
@@ -496,16 +555,7 @@ void score_print_causes(const struct score *score, enum paper_format format, FIL
         [PAPER_MARKDOWN] = "| paper | cause | class | rows | within 15 % | farthest miss | why |\n"
                            "|---|---|---|--:|--:|--:|---|\n",
         [PAPER_CSV] = "paper,cause,class,rows,within_15_percent,farthest_miss,why\n"};
-    static const enum score_class order[] = {SCORE_OURS, SCORE_CONTRADICTS, SCORE_UNKNOWN,
-                                             SCORE_INSTEAD};
+    const struct causes_out to = {.format = format, .out = out};
     fputs(headings[format], out);
-    for (size_t p = 0; p < score->n_names; p++) {
-        for (size_t c = 0; c < sizeof order / sizeof order[0]; c++) {
-            const struct config_entry *entry = NULL;
-            while ((entry = config_next(score->causes, NULL, "class", entry)) != NULL) {
-                print_bundle(score, score->names[p], entry->section, order[c], format, out);
-            }
-            print_bundle(score, score->names[p], "", order[c], format, out);
-        }
-    }
+    print_bundles(score, &to);
 }

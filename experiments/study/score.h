@@ -23,6 +23,7 @@
 #define UNMASK_EXPERIMENTS_STUDY_SCORE_H
 
 #include "analysis/paper/paper.h"
+#include "experiments/cli/table.h"
 #include "sim/base/input/config.h"
 
 enum score_class {
@@ -66,11 +67,13 @@ struct score_line score_line(const struct score *score, const char *paper);
 /* Whether there is a row of any paper. */
 bool score_has_rows(const struct score *score);
 
-/* A line for each paper and one for all. */
+/* A line for each paper and one for all; as a table with the same columns. */
 void score_print(const struct score *score, enum paper_format format, FILE *out);
+struct table *score_table(const struct score *score);
 
 /* A line for each cause with rows that left, stand in for others or are missed, and how far the
  * farthest of the missed is off. */
 void score_print_causes(const struct score *score, enum paper_format format, FILE *out);
+struct table *score_causes_table(const struct score *score);
 
 #endif

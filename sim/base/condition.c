@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 static const char blanks[] = " ";
@@ -133,6 +134,69 @@ size_t condition_doc_length(const char *doc) {
         length--;
     }
     return length;
+}
+
+/* Facts are named for tables, and no one sets them. */
+static const struct {
+    const char *term, *words;
+} fact_words[] = {
+    {"serves = on", "requests are served"},
+    {"priced = on", "the command is not plan lmax"},
+    {"backend != lmax", "the command is not plan lmax"},
+    {"backend = lmax", "the command is plan lmax"},
+    {"backend = step", "the command is plan or explain"},
+    {"backend = sim", "nothing runs live"},
+    {"backend = sim|step", "nothing runs live"},
+    {"backend = cpu|cuda", "--backend is cpu or cuda"},
+    {"model.experts > 0", "the model has experts"},
+    {"rows = exact", "the cache is exact"},
+    {"rows != exact", "the cache is not exact"},
+    {"rows = features", "the cache keeps features"},
+    {"grows = on", "requests start with the memory of their next step"},
+    {"profiled = on", "a profile of our kernels prices the steps"},
+    {"backend != sim|step", "--backend is cpu or cuda"},
+    {"backend = cuda", "--backend is cuda"},
+    {"workload.context > 0", "the workload says a context"},
+    {"reuses = on", "the cache policy reuses rows"},
+    {"selects = on", "the cache policy chooses rows"},
+    {"evicts = on", "positions leave within a step"},
+    {"draws = on", "decisions are drawn"},
+    {"run.draws = on", "something is drawn"},
+    {"run.answers = on", "answers end before their outputs"},
+    {"swaps = on", "the scheduler preempts by swapping"},
+    {"picks = on", "tokens are drawn"},
+    {"steps = on", "decoder, cache policy or scheduler go by it"},
+    {"played = off", "decisions are not played back"},
+    {"host_terms = on", "the runtime takes time on the host"},
+    {"launches = on", "the runtime says how many kernels it launches"},
+    {"workload.prompts = on", "requests are texts"},
+    {"workload.answers = said", "the workload says where answers end"},
+    {"workload.arrivals = trace", "arrivals are those of a trace"},
+    {"workload.lengths_drawn = on", "lengths are drawn"},
+};
+
+const char *condition_words(const char *condition, char text[CONDITION_WORDS_CHARS]) {
+    const char *rest = condition;
+    size_t used = 0;
+    text[0] = '\0';
+    for (bool is_last = !condition_is_valid(condition); used < CONDITION_WORDS_CHARS;) {
+        char one[2 * FACT_CHARS + 24], joint[4] = "";
+        struct term term;
+        if (is_last || !take_term(&rest, &term)) {
+            break;
+        }
+        const char *asked = name_behind(term.name, "asked.");
+        snprintf(one, sizeof one, "%s %s %s%s", asked != NULL ? asked : term.name, term.op,
+                 term.words, asked != NULL ? " is asked for" : "");
+        const char *words = one;
+        for (size_t i = 0; i < sizeof fact_words / sizeof fact_words[0]; i++) {
+            words = strcmp(fact_words[i].term, one) == 0 ? fact_words[i].words : words;
+        }
+        is_last = !take_word(&rest, joint, sizeof joint);
+        used += (size_t)snprintf(text + used, CONDITION_WORDS_CHARS - used, "%s%s%s%s", words,
+                                 is_last ? "" : " ", joint, is_last ? "" : " ");
+    }
+    return used > 0 ? text : condition;
 }
 
 bool condition_next_name(const char **rest, char name[FACT_CHARS]) {

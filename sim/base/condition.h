@@ -33,6 +33,11 @@ size_t condition_doc_length(const char *doc);
 /* Whether it holds. What is no condition does not. */
 bool condition_holds(const char *condition, const struct facts *facts);
 
+/* As a sentence has it: "requests are served and kv = pages", facts in words and keys as they are
+ * set. What is no condition is given as it stands. Returns `text`. */
+enum { CONDITION_WORDS_CHARS = 2 * CONDITION_CHARS };
+const char *condition_words(const char *condition, char text[CONDITION_WORDS_CHARS]);
+
 /* Whether its form is right. */
 bool condition_is_valid(const char *condition);
 

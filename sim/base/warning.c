@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/condition.h"
+
 const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_SATURATED] = "saturated",
     [WARNING_SATURATION_UNKNOWN] = "saturation-unknown",
@@ -35,6 +37,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_SETTING_ASSUMED] = "setting-assumed",
     [WARNING_SETTING_UNUSED] = "setting-unused",
     [WARNING_FEW_SEEDS] = "few-seeds",
+    [WARNING_NOT_DISTINGUISHABLE] = "not-distinguishable",
     [WARNING_RUNS_DIFFER] = "runs-differ",
     [WARNING_FEW_REQUESTS] = "few-requests",
     [WARNING_INCOMPLETE] = "incomplete",
@@ -75,11 +78,12 @@ void warnings_add_unused(struct warnings *warnings, const char *key, const char 
         }
     }
     if (n < WARNINGS_MOST_UNUSED) {
+        char words[CONDITION_WORDS_CHARS];
         warnings_add(warnings, WARNING_SETTING_UNUSED, (double)NAN,
                      "%s%s%s%s%s%s does nothing here: it is read where %s", key,
                      value != NULL ? " = " : "", value != NULL ? value : "",
                      place != NULL ? " (" : "", place != NULL ? place : "",
-                     place != NULL ? ")" : "", condition);
+                     place != NULL ? ")" : "", condition_words(condition, words));
     } else if (n == WARNINGS_MOST_UNUSED) {
         warnings_add(warnings, WARNING_SETTING_UNUSED, (double)NAN,
                      "nor do these settings do anything here: %s", key);

@@ -32,7 +32,8 @@ enum warning_code {
     WARNING_REPEATED,             /* the trace's rows are gone through more than once */
     WARNING_SETTING_ASSUMED,      /* a setting that decides a ranking was inferred, not printed */
     WARNING_SETTING_UNUSED,       /* the user set what nothing reads */
-    WARNING_FEW_SEEDS,            /* one seed, or too few to tell the systems apart */
+    WARNING_FEW_SEEDS,            /* one seed, or seeds that are all the same run */
+    WARNING_NOT_DISTINGUISHABLE,  /* the seeds there are do not tell two systems apart */
     WARNING_RUNS_DIFFER,          /* of builds or contents of files: no mean is of one system */
     WARNING_FEW_REQUESTS,         /* hardly more than run at once: a run ends before they queue */
     WARNING_INCOMPLETE,           /* the run was cut short */

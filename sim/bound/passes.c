@@ -138,7 +138,7 @@ int passes_list(const struct passes_request *request, struct passes *out, struct
     int status = loop_run(&loop, &result, err);
     free(system);
     if (status == 0 && result.interrupted) {
-        status = err_world(err, "interrupted");
+        status = err_world(err, "interrupted: the bound is not found yet");
     }
     if (status != 0) {
         passes_fini(out);

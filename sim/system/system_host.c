@@ -136,7 +136,8 @@ void system_warn_of_host(const struct system *s, struct warnings *warnings) {
         const bool has_part =
             s->host_terms_of_profile > 0 && s->host_terms_of_profile < 2 * HOST_KIND_COUNT;
         warnings_add(warnings, WARNING_HOST_ASSUMED, host.factor,
-                     "CPU overhead of %s is %san assumption, not a measurement (host = %s)",
-                     s->name, has_part ? "in part " : "", host.name);
+                     "the CPU's time is %sassumed, not measured (host = %s): --host takes another "
+                     "machine of `unmask list hosts`, --profile one that `calibrate` measured",
+                     has_part ? "in part " : "", host.name);
     }
 }

@@ -334,7 +334,8 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
             code == WARNING_ARCHITECTURE_UNKNOWN || code == WARNING_ANSWERS_ASSUMED ||
             code == WARNING_SETTING_ASSUMED || code == WARNING_SETTING_UNUSED ||
             code == WARNING_TRACE_ASSUMED || code == WARNING_COLUMNS_UNREAD ||
-            code == WARNING_REPEATED || code == WARNING_FEW_SEEDS || code == WARNING_RUNS_DIFFER ||
+            code == WARNING_REPEATED || code == WARNING_FEW_SEEDS ||
+            code == WARNING_NOT_DISTINGUISHABLE || code == WARNING_RUNS_DIFFER ||
             code == WARNING_FEW_REQUESTS || code == WARNING_DEVICE_SHARED ||
             code == WARNING_DEVICE_SLOWED || code == WARNING_PROCESS_STOPPED;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
@@ -525,7 +526,7 @@ TEST(times_that_were_measured_name_the_device_itself) {
     summary_print(&s, &facts, out);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "\ntimes        measured on NVIDIA H200, clock real\n"));
-    ck_assert_ptr_nonnull(strstr(text, "overhead = 12.5 %\n"));
+    ck_assert_ptr_nonnull(strstr(text, "of it not the device's        12.5 %\n"));
     free(text);
     summary_fini(&s);
 }

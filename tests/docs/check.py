@@ -25,7 +25,7 @@ BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resol
 MOST_LINES = 200
 MOST_CHARACTERS = 60  # of a table's cell
 MOST_NUMBERS = 2  # of a sentence
-SENTENCES_OVER = 62  # this many have more; the number goes down, never up
+SENTENCES_OVER = 0  # this many may have more; the number goes down, never up
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
         "docs/reference/fields.md": "fields", "docs/reference/endpoints.md": "endpoints",
         "experiments/python/unmask/_options.py": "python"}

@@ -179,6 +179,7 @@ TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
                       NULL,
                   "%s", output.err);
     ck_assert_ptr_nonnull(strstr(output.err, "unmask: 1 of 2 runs in "));
+    ck_assert_ptr_nonnull(strstr(output.err, "; the same command goes on where this one "));
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
     struct output later = CLI("replay", "--db", db, "--run", "2");
@@ -195,7 +196,8 @@ TEST(an_interrupted_run_says_what_was_kept) {
                "closed-loop", "--requests", "1000000000", "--timeline", scratch_path("i.json"));
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "unmask: interrupted: "));
-    ck_assert_ptr_nonnull(strstr(output.err, "this run was not recorded, earlier ones are as they "
+    ck_assert_ptr_nonnull(strstr(output.err, ", rejected ones that waited or ran 8, "));
+    ck_assert_ptr_nonnull(strstr(output.err, ". It was not recorded, and earlier runs are as they "
                                              "were\n"));
     ck_assert_ptr_nonnull(strstr(output.out, "shutdown 8"));
     output_free(&output);

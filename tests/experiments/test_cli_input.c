@@ -261,8 +261,9 @@ TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
             "attention: the engine's attention reads them where they lie; set runtime = unmask",
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--runtime", "nano-vllm");
     REFUSES(2,
-            "system dllm-serve does not run live, for it has runtime.engine = off: its steps lack "
-            "what the engine's kernels hold; set runtime.engine = on",
+            "system dllm-serve does not run live, for it has steps of another code than "
+            "ours (runtime.engine = off): they lack what the engine's kernels hold; set "
+            "runtime.engine = on",
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--set",
             "runtime.engine=off");
 }

@@ -277,7 +277,7 @@ TEST(a_changed_trace_is_run_again) {
     snprintf(text, sizeof text, "[sweep]\nsystems = dllm-serve\nworkloads = %s\n", trace);
     const char *file = scratch_write("trace.ini", text);
     scratch_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n10,20,30\n");
-    sweeps(&plain, file, db, "1 runs in");
+    sweeps(&plain, file, db, "1 run in");
     sweeps(&plain, file, db, "1 points were in ");
     scratch_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,2000,3000\n10,20,30\n");
     sweeps(&plain, file, db, "/tr.csv has changed since");
@@ -310,7 +310,7 @@ TEST(a_rebuilt_plugin_is_run_again) {
     snprintf(text, sizeof text, "[sweep]\nsystems = dllm-serve\nrequests = 40\nset.decoder = %s\n",
              plugin);
     const char *file = scratch_write("plugin.ini", text);
-    sweeps(&plain, file, db, "1 runs in");
+    sweeps(&plain, file, db, "1 run in");
     sweeps(&plain, file, db, "1 points were in ");
     append(plugin, "other code");
     sweeps(&plain, file, db, "/mine.so has changed since");
@@ -358,7 +358,7 @@ TEST(a_changed_data_folder_is_run_again) {
     const char *db = scratch_path("data.db"), *folder = make_data("data");
     const struct child child = {.data = folder};
     const char *file = scratch_write("data.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
-    sweeps(&plain, file, db, "1 runs in");
+    sweeps(&plain, file, db, "1 run in");
     sweeps(&child, file, db, "1 points were in "); /* the same content at another place */
     change_data(folder);
     sweeps(&child, file, db, "experiments/study/systems.ini has changed since");

@@ -79,6 +79,20 @@ TEST(a_doc_ends_with_its_condition_or_has_none) {
     }
 }
 
+TEST(facts_stand_in_sentences_by_words_and_keys_as_they_are_set) {
+    char text[CONDITION_WORDS_CHARS];
+    ck_assert_str_eq(condition_words("serves = on and kv = pages", text),
+                     "requests are served and kv = pages");
+    ck_assert_str_eq(condition_words("kv = slab or asked.block_tokens = 0", text),
+                     "kv = slab or block_tokens = 0 is asked for");
+    ck_assert_str_eq(condition_words("a system of it is asked for", text),
+                     "a system of it is asked for");
+    struct warnings warnings = {0};
+    warnings_add_unused(&warnings, "replicas", "3", NULL, "serves = on");
+    ck_assert_str_eq(warnings.items[0].text,
+                     "replicas = 3 does nothing here: it is read where requests are served");
+}
+
 /* ---- every condition of the program's tables ---- */
 
 static const char *const served_facts[] = {"backend",     "serves",    "priced", "played",
@@ -132,6 +146,34 @@ static bool is_fact(const char *name) {
 
 static size_t n_conditions;
 
+/* What no one sets: its name is no word for people. */
+static bool is_told(const char *name) {
+    bool is_told = name_find(served_facts, name) >= 0 || name_behind(name, "asked.") != NULL;
+    for (size_t i = 0; system_fact_doc(i) != NULL; i++) {
+        is_told = is_told || strcmp(system_fact_doc(i)->name, name) == 0;
+    }
+    for (size_t i = 0; workload_fact_docs[i].name != NULL; i++) {
+        is_told = is_told || strcmp(workload_fact_docs[i].name, name) == 0;
+    }
+    return is_told;
+}
+
+/* A warning says it in words. */
+static void check_words(const char *condition) {
+    char words[CONDITION_WORDS_CHARS], name[FACT_CHARS], term[FACT_CHARS + 4];
+    const char *rest = condition;
+    condition_words(condition, words);
+    while (condition_next_name(&rest, name)) {
+        snprintf(term, sizeof term, " %s ", name);
+        char padded[CONDITION_WORDS_CHARS + 2];
+        snprintf(padded, sizeof padded, " %s", words);
+        for (const char *at = is_told(name) ? strstr(padded, term) : NULL; at != NULL;) {
+            ck_assert_msg(strchr("=!<>", at[strlen(term)]) == NULL, "%s: %s", condition, words);
+            at = strstr(at + 1, term);
+        }
+    }
+}
+
 /* Whatever ends in brackets is a condition, of names that there are. */
 static void check_doc(const char *doc) {
     char text[CONDITION_CHARS], name[FACT_CHARS];
@@ -140,6 +182,9 @@ static void check_doc(const char *doc) {
     n_conditions += condition != NULL;
     while (rest != NULL && condition_next_name(&rest, name)) {
         ck_assert_msg(is_fact(name), "%s: there is no %s", doc, name);
+    }
+    if (condition != NULL) {
+        check_words(condition);
     }
 }
 
@@ -207,6 +252,9 @@ TEST(conditions_of_options_speak_of_options_or_of_runs) {
                 const char *rest = condition_of(o->doc, text);
                 bool of_options = rest != NULL && rest[0] == '-';
                 ck_assert(rest != NULL || o->doc[strlen(o->doc) - 1] != ']');
+                if (rest != NULL && !of_options) {
+                    check_words(rest);
+                }
                 while (rest != NULL && condition_next_name(&rest, name)) {
                     bool is_known = of_options ? has_option(commands[i], name + 2) : is_fact(name);
                     ck_assert_msg(is_known, "%s --%s: there is no %s", commands[i]->name, o->name,

@@ -170,7 +170,7 @@ _G25 = (
 _G26 = (
     ("rounds", "N", "with a back end: how often the step is measured (default: 20)"),
     ("once", None, "with a back end: measure the step once, cold and without its operators: for long steps"),
-    ("why", "OPERATOR", "each step that makes its price, with factor and source: SEGMENT/NAME, a name, a kind, or all"),
+    ("why", "OPERATOR", "instead of the table, each step that makes its price, with factor and source: SEGMENT/NAME, a name, a kind, or all"),
 )
 _G27 = (
     ("nodes", "N", "search no more nodes than this for the optimum [--planner = exact|all or --instance != none and --planner = none]"),
@@ -362,7 +362,7 @@ OPTIONS = {
     "plan lmax": _G30 + _G2 + _G10 + _G14 + _G11,
     "plan latency": _G31 + _G1 + _G2 + _G3 + _G10 + _G14 + _G11,
     "plan allocator": _G32 + _G10,
-    "profile": _G33 + _G10,
+    "profile": _G33 + _G10 + _G14,
     "profile transfer": _G34 + _G10 + _G14,
     "profile accuracy": _G35 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
     "profile pack": _G36,

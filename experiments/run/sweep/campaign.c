@@ -86,7 +86,7 @@ static bool run_composed(struct work *work, struct campaign_point *point, struct
         recorder_end(pending->recorder);
     }
     if (status == 0 && composition->result.interrupted) {
-        status = err_world(&point->err, "interrupted");
+        status = err_world(&point->err, "interrupted before it was over");
     }
     status = status != 0 ? status : take_fresh(point, composition);
     return campaign->db != NULL && (status == 0 || point->err.code == ERR_STARVES ||
@@ -131,7 +131,7 @@ static struct composition *run_point(struct work *work, size_t i) {
     struct pending *pending = &work->pending[i];
     struct composition *composition = NULL;
     if (*work->campaign->stop) {
-        (void)err_world(&point->err, "interrupted");
+        (void)err_world(&point->err, "interrupted before it began");
         return NULL;
     }
     bool is_kept = false;
@@ -286,7 +286,7 @@ static void run_rounds(struct work *work, unsigned n_threads, bool is_shared) {
     }
     for (size_t i = 0; i < campaign->n; i++) { /* other ranks did not end them */
         if (campaign_state(work, i) <= POINT_CLAIMED) {
-            (void)err_world(&campaign->points[i].err, "interrupted");
+            (void)err_world(&campaign->points[i].err, "interrupted before it began");
             (void)protocol_do(&work->protocol, PROTOCOL_OVER, i, false);
         }
     }
@@ -387,7 +387,7 @@ static void say_runs(const struct campaign *campaign, double wall_s) {
     if (n_done < n) {
         fprintf(stderr, "unmask: %zu of %zu runs in %.3g s\n", n_done, n, wall_s);
     } else {
-        fprintf(stderr, "unmask: %zu runs in %.3g s\n", n, wall_s);
+        fprintf(stderr, "unmask: %zu run%s in %.3g s\n", n, n == 1 ? "" : "s", wall_s);
     }
 }
 

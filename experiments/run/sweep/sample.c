@@ -167,7 +167,7 @@ void sample_warn_of_ties(const struct sample *ours, const struct sample *base,
     for (size_t k = 0; k < sizeof told / sizeof told[0]; k++) {
         struct spread spread = sample_differences(ours, base, told[k]);
         if (shown[k] && isfinite(spread.low) && !spread_differs(&spread)) {
-            warnings_add(out, WARNING_FEW_SEEDS, (double)ours->n,
+            warnings_add(out, WARNING_NOT_DISTINGUISHABLE, (double)ours->n,
                          "%snot distinguishable from %s in %s with %zu seeds", ours_name, base_name,
                          field_title(quantity_texts[told[k]].name, title), ours->n);
         }

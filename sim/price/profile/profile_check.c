@@ -328,32 +328,3 @@ void profile_check(struct profile *profile, struct profile_check *out) {
     out->noise = summarise(&samples.noise);
     free(errors);
 }
-
-static void print_errors(const struct profile_errors *errors, FILE *file) {
-    if (errors->n == 0) {
-        fprintf(file, " %7s %7s %7s %7s", "-", "-", "-", "0");
-        return;
-    }
-    fprintf(file, " %6.2f%% %6.2f%% %+6.2f%% %7zu", 100 * errors->median_abs, 100 * errors->p90_abs,
-            100 * errors->median, errors->n);
-}
-
-void profile_check_print(const struct profile_check *check, FILE *file) {
-    fprintf(file, "%-28s %31s %31s\n", "", "interior (enclosed by rows)",
-            "frontier (utilisation held)");
-    fprintf(file, "%-28s %7s %7s %7s %7s %7s %7s %7s %7s\n", "leave one out", "median", "p90",
-            "bias", "rows", "median", "p90", "bias", "rows");
-    for (size_t i = 0; i < CHECK_ROWS; i++) {
-        if (check->rows[i].interior.n + check->rows[i].frontier.n > 0) {
-            fprintf(file, "%-28s", check->rows[i].name);
-            print_errors(&check->rows[i].interior, file);
-            print_errors(&check->rows[i].frontier, file);
-            fputc('\n', file);
-        }
-    }
-    if (check->noise.n > 0) {
-        fprintf(file, "%-28s", "gemm, scatter of the table");
-        print_errors(&check->noise, file);
-        fputc('\n', file);
-    }
-}

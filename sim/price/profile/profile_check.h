@@ -67,7 +67,4 @@ struct profile_check {
 /* Removes and restores rows, one or a shape at a time: `profile` is as before on return. */
 void profile_check(struct profile *profile, struct profile_check *out);
 
-/* The table, for people. */
-void profile_check_print(const struct profile_check *check, FILE *file);
-
 #endif
