@@ -94,6 +94,10 @@ static bool swaps_places(const struct system *s) {
     return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
+static bool speculates(const struct system *s) {
+    return s->speculates;
+}
+
 /* A chunk would hold a part of a block, and rows that are picked have positions of their own. */
 static bool divides_blocks(const struct system *s) {
     return s->model->block_routing != BLOCK_ROUTING_NONE &&
@@ -154,6 +158,9 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "experts chosen by block in chunks of a step or with cached features",
      divides_blocks, "a block's tokens choose together, and the choice would see a part of them",
      "chunk_search = none and another cache, or model.block_routing = none"},
+    {OF_DECODER, LIVE, "passes of twice the rows that check drafts", speculates,
+     "no kernel attends from masks to the drafts before them and to themselves",
+     "decoder = threshold"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

@@ -329,6 +329,10 @@ static bool is_wrong(const struct decode_process *process, float confidence, flo
     return process->edit_share * (1 - p) > 1 - (double)bar;
 }
 
+bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, float confidence) {
+    return confidence >= keyed_draw(rng_key(stream(seed, DRAW_BAR), request, 0), position);
+}
+
 void process_revisions(const struct decode_process *process, uint64_t seed,
                        const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
                        uint8_t *revised) {

@@ -158,6 +158,10 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy);
 
+/* Whether a position's most likely token at this confidence is the settled one: else a rival, the
+ * same at every such confidence. */
+bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, float confidence);
+
 /* What a decoder replaces, above `edit`, of the decided positions from n_fixed on, whose tokens
  * were chosen with the confidences held[block_length]: sets revised[block_length] to 1 or 0, and
  * held to the new confidence where it is 1. */

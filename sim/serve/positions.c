@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/policy/decoder/speculation.h"
 #include "sim/policy/decoder/take_back.h"
 #include "sim/system/system_sampling.h"
 
@@ -32,8 +33,10 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->confidence = system->decoder->take_back != NULL || system->revises
                         ? mem_reserved(n_slots * window, sizeof *p->confidence)
                         : NULL;
-    p->seen =
-        system->scheduler->says_rows != 0 ? mem_reserved(n_slots * window, sizeof *p->seen) : NULL;
+    p->seen = system->scheduler->says_rows != 0 || system->speculates
+                  ? mem_reserved(n_slots * window, sizeof *p->seen)
+                  : NULL;
+    p->alone = system->speculates ? mem_zeroed(2 * window, 1) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         system->decoder->credit(system->decoder_state, &p->credit);
@@ -57,6 +60,7 @@ void positions_fini(struct positions *p) {
     mem_released(p->entropy);
     mem_released(p->confidence);
     mem_released(p->seen);
+    free(p->alone);
     choice_fini(&p->choice);
 }
 
@@ -102,7 +106,7 @@ static void lose_passes(const struct positions *p, uint32_t slot) {
     if (p->earned != NULL) {
         memset(earned_of(p, slot), 0, 2 * place_of(p, 1) * sizeof *p->earned);
     }
-    if (p->seen != NULL) {
+    if (p->seen != NULL && !p->system->speculates) { /* drafts are the host's */
         memset(seen_of(p, slot), 0, place_of(p, 1) * sizeof *p->seen);
     }
 }
@@ -335,6 +339,12 @@ void positions_settle(const struct request *requests, const uint32_t *slots,
     }
 }
 
+bool positions_checks(const struct positions *p, uint32_t slot) {
+    const struct block_state *block = &p->blocks[slot];
+    return p->system->speculates && block->n_masked > 0 &&
+           earlier_of(p, slot)[block->length - block->n_masked] > 0;
+}
+
 uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
     const struct block_state *block = &p->blocks[slot];
     const uint8_t *keep = row(p, p->keep, slot);
@@ -432,6 +442,50 @@ static void pick(struct positions *p, const struct request *before, const struct
     }
 }
 
+/* How sure the i-th row of a check is: it sees what is before it, and of what follows nothing. */
+static float checked_at(struct positions *p, const struct decode_view *view, uint32_t i,
+                        float *room) {
+    struct decode_view alone = *view;
+    uint8_t *masked = p->alone, *wanted = p->alone + view->block_length;
+    memset(masked, 0, i);
+    memset(masked + i, 1, view->block_length - i);
+    memset(wanted, 0, view->block_length);
+    wanted[i] = 1;
+    alone.masked = masked;
+    alone.wanted = wanted;
+    process_confidence(&p->system->process, p->seed, &alone, room);
+    return room[i];
+}
+
+/* A pass that drafts, and commits nothing where the next one checks it; or that check: drafts of
+ * the first run up to the first that the check's row would not have chosen, which is committed as
+ * that row has it. */
+static void speculate(struct positions *p, uint32_t slot, const struct request *before,
+                      const struct decode_view *view, const struct decode_seen *seen) {
+    const struct decode_rule rule =
+        decoder_rule(p->system->decoder, p->system->decoder_state, before);
+    float *drafts = seen_of(p, slot);
+    uint8_t *picked = p->choice.picked;
+    memset(picked, 0, seen->n);
+    if (!positions_checks(p, slot)) {
+        for (uint32_t k = 0; k < seen->n; k++) {
+            drafts[seen->offset[k]] = seen->confidence[k];
+        }
+        if (!speculation_checks(p->system->decoder_state, seen, p->system->whole->vocab)) {
+            (void)decode_choose(&rule, seen, 0, picked);
+        }
+        return;
+    }
+    bool stands = true;
+    for (uint32_t k = 0; k < speculation_run(seen) && stands; k++) {
+        const uint32_t i = seen->offset[k], position = view->block_start + i;
+        const float now = checked_at(p, view, i, p->choice.confidence);
+        picked[k] = 1;
+        stands = process_is_settled(p->seed, view->request, position, now) ==
+                 process_is_settled(p->seed, view->request, position, drafts[i]);
+    }
+}
+
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
  * Where a record says the number, the same confidences give the same choice. A device's confidences
  * are not recorded: of its records only the number is right. */
@@ -460,6 +514,11 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     };
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
+    if (p->system->speculates && seen.n > 0) {
+        speculate(p, slot, &before, &view, &seen);
+        (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));
+        return;
+    }
     for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
         seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
     }

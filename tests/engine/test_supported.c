@@ -62,6 +62,8 @@ static const struct {
     {"experts chosen by block", "sdar", "llada2-tiny",
      "model.block_routing=largest model.block_experts=4 chunk_search=bottleneck "
      "storage.weights=f32"},
+    {"passes of twice the rows", "sdar", "sdar-tiny",
+     "decoder=self-speculation storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
