@@ -94,6 +94,10 @@ static bool swaps_places(const struct system *s) {
     return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
+static bool moves(const struct system *s) {
+    return s->moves;
+}
+
 static bool speculates(const struct system *s) {
     return s->speculates;
 }
@@ -161,6 +165,8 @@ const struct feature feature_table[] = {
     {OF_DECODER, LIVE, "passes of twice the rows that check drafts", speculates,
      "no kernel attends from masks to the drafts before them and to themselves",
      "decoder = threshold"},
+    {OF_DECODER, LIVE, "a canvas that moves (positions inserted and dropped)", moves,
+     "the engine leaves each token where it was written", "decoder = joint-threshold"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

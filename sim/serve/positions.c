@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/policy/decoder/take_back.h"
 #include "sim/system/system_sampling.h"
@@ -36,6 +37,8 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->seen = system->scheduler->says_rows != 0 || system->speculates
                   ? mem_reserved(n_slots * window, sizeof *p->seen)
                   : NULL;
+    p->added = system->moves ? mem_reserved(n_slots * window, 1) : NULL;
+    p->rounds = system->moves ? mem_reserved(n_slots, sizeof *p->rounds) : NULL;
     p->alone = system->speculates ? mem_zeroed(2 * window, 1) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
@@ -60,6 +63,8 @@ void positions_fini(struct positions *p) {
     mem_released(p->entropy);
     mem_released(p->confidence);
     mem_released(p->seen);
+    mem_released(p->added);
+    mem_released(p->rounds);
     free(p->alone);
     choice_fini(&p->choice);
 }
@@ -129,6 +134,10 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
     }
     memset(earlier_of(p, slot), 0, ((size_t)window_length(request) + 1) * sizeof *p->earlier);
     lose_passes(p, slot);
+    if (p->added != NULL) {
+        memset(row(p, p->added, slot), 0, window_length(request));
+        p->rounds[slot] = 0;
+    }
     if (p->system->cache->learn != NULL) {
         const struct learned nothing = {0};
         p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &nothing);
@@ -419,6 +428,65 @@ static void revise(struct positions *p, uint32_t slot, const struct decode_rule 
     }
 }
 
+/* A position is masked again, by an insertion or at the block's end, if it may be. */
+static void mask_at(struct positions *p, uint32_t slot, uint32_t i) {
+    const struct block_state *block = &p->blocks[slot];
+    uint8_t *outcome = row(p, p->outcome, slot);
+    if (i >= block->n_fixed && !block->masked[i] && outcome[i] != OUTCOME_COMMIT) {
+        outcome[i] = OUTCOME_AGAIN;
+        row(p, p->added, slot)[i] = 1;
+    }
+}
+
+/* The same where positions are inserted and dropped. What follows such a position moves, which is
+ * not followed token by token: the position holds another token then, and is masked or the block's
+ * last one is. */
+static void move(struct positions *p, uint32_t slot, const struct decode_rule *rule,
+                 const struct decode_view *view) {
+    const struct block_state *block = &p->blocks[slot];
+    uint8_t *outcome = row(p, p->outcome, slot), *edited = p->choice.picked;
+    float *held = confidence_of(p, slot);
+    process_revisions(&p->system->process, p->seed, view, block->n_fixed, rule->edit, held, edited);
+    for (uint32_t i = 0; i < block->length; i++) {
+        outcome[i] = edited[i] ? OUTCOME_REVISE : outcome[i];
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        const enum process_edit edit =
+            edited[i] ? process_edit_at(&p->system->process, p->seed, view, i) : EDIT_REPLACE;
+        if (edit != EDIT_REPLACE) {
+            mask_at(p, slot, edit == EDIT_INSERT ? i : block->length - 1);
+        }
+    }
+}
+
+/* A pass of a decoder whose canvas moves. */
+static void choose_moving(struct positions *p, uint32_t slot, const struct request *before,
+                          const struct decode_view *view, const struct decode_seen *seen) {
+    const struct block_state *block = &p->blocks[slot];
+    const struct decode_rule rule =
+        decoder_rule(p->system->decoder, p->system->decoder_state, before);
+    const uint8_t *added = row(p, p->added, slot);
+    uint8_t *outcome = row(p, p->outcome, slot);
+    float *held = confidence_of(p, slot);
+    bool is_round = true;
+    for (uint32_t k = 0; k < seen->n; k++) {
+        is_round = is_round && added[seen->offset[k]];
+    }
+    if (seen->n > 0) {
+        (void)moving_fill(&rule, seen, added, p->choice.picked);
+        (void)choice_mark(&p->choice, block->length, outcome);
+    }
+    p->rounds[slot] += is_round;
+    const bool may_edit = p->rounds[slot] <= rule.post_passes &&
+                          window_steps(before) <= block->length + rule.post_passes;
+    if (block->is_revised && may_edit) {
+        move(p, slot, &rule, view);
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        held[i] = outcome[i] == OUTCOME_COMMIT ? p->choice.confidence[i] : held[i];
+    }
+}
+
 /* Whether a request says anything of what its confidences are by. */
 static bool asks_own(const struct sampling *asked) {
     return asked->temperature > 0 || asked->top_k > 0 || asked->top_p > 0;
@@ -514,6 +582,10 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     };
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
+    if (p->system->moves) {
+        choose_moving(p, slot, &before, &view, &seen);
+        return;
+    }
     if (p->system->speculates && seen.n > 0) {
         speculate(p, slot, &before, &view, &seen);
         (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));

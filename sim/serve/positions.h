@@ -30,6 +30,9 @@ struct positions {
                           some back */
     float *seen;       /* the same of masked ones, in their last pass; NULL unless the scheduler
                           says_rows, or the decoder checks drafts */
+    uint8_t *added;    /* by slot and position: masked since the window's start; NULL unless the
+                          decoder's canvas moves */
+    uint16_t *rounds;  /* by slot: passes of the window without other masks; the same */
     uint8_t *alone;    /* room for flags of a window, where drafts are checked */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */

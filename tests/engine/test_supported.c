@@ -64,6 +64,7 @@ static const struct {
      "storage.weights=f32"},
     {"passes of twice the rows", "sdar", "sdar-tiny",
      "decoder=self-speculation storage.weights=f32"},
+    {"a canvas that moves", "sdar", "sdar-tiny", "decoder=joint-indel storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
