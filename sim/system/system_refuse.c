@@ -305,11 +305,12 @@ static int check_speculation(const struct system *s, struct err *err) {
                          s->model->shifted_logits ? "of shifted logits"
                                                   : attention_mask_names[s->model->mask]);
     }
-    if (2 * settings->block_tokens > settings->max_batched_tokens) {
+    const uint32_t rows = settings->block_tokens + settings->block_tokens;
+    if (rows > settings->max_batched_tokens) {
         return err_usage(err,
                          "decoder %s runs twice the rows of a block, and 2 x block_tokens = %u are "
                          "more than max_batched_tokens = %u",
-                         decoder, 2 * settings->block_tokens, settings->max_batched_tokens);
+                         decoder, rows, settings->max_batched_tokens);
     }
     const char *without = s->rows.kind != ROW_EXACT || rows_leave_out(&s->rows) ? "cache = exact"
                           : settings->blocks_in_flight > 1         ? "blocks_in_flight = 1"

@@ -82,6 +82,22 @@ TEST(a_model_that_never_checks_is_a_threshold) {
     ck_assert_int_lt(always, 48 * checked);
 }
 
+/* Drafts that are all settled are what a check would choose: a block is drafted, checked, stored.
+ */
+TEST(drafts_that_stand_are_committed_by_one_check) {
+    json_int_t steps[2] = {0};
+    for (int never = 0; never < 2; never++) {
+        char *said = PRINTS(ASKED("--rate", "1", "--decoder", "self-speculation", "--set",
+                                  "confidence_drop=-30", "--set",
+                                  never ? "decoder.cost=100000" : "decoder.cost=0"));
+        steps[never] = number(said, "request_steps");
+        free(said);
+    }
+    const json_int_t n_blocks = steps[0] - steps[1];
+    ck_assert_int_gt(n_blocks, 8);
+    ck_assert_int_eq(steps[1], 8 + 2 * n_blocks); /* each prompt is a step */
+}
+
 TEST(a_check_runs_twice_the_rows_of_a_draft) {
     static const char *const rows[] = {"32 query tokens, 32 logit rows",
                                        "64 query tokens, 32 logit rows",

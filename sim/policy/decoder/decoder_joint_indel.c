@@ -1,6 +1,6 @@
 /* LLaDA2.2's insert and delete (inclusionAI/LLaDA2.X LLaDA2_2_tech_report.pdf, section 3.1;
  * SGLang's JointThresholdInDel): the joint threshold with two tokens more, one that drops its
- * position and one that puts a mask before it. What follows moves, inside the block: behind a
+ * position and one that puts a mask before it. What follows moves, inside the block: after a
  * dropped position a mask is added at the block's end, and of a block that has become longer the
  * last position is cut.
  *
