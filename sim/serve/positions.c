@@ -31,7 +31,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->delta = mem_zeroed(window, sizeof(float));
     p->entropy =
         system->cache->reads_entropy ? mem_reserved(n_slots * window, sizeof(float)) : NULL;
-    p->confidence = system->decoder->take_back != NULL || system->revises
+    p->confidence = system->decoder->take_back != NULL || system->revises || system->moves
                         ? mem_reserved(n_slots * window, sizeof *p->confidence)
                         : NULL;
     p->seen = system->scheduler->says_rows != 0 || system->speculates

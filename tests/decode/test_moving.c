@@ -72,6 +72,14 @@ TEST(a_canvas_that_does_not_move_is_decoded_as_by_the_joint_threshold) {
                      steps_of("joint-threshold", "confidence=llada2-mini/gsm-plus"));
 }
 
+/* With an edit threshold that no confidence is above nothing is edited, and none is kept. */
+TEST(a_decoder_that_edits_nothing_is_a_threshold) {
+    char *said = PRINTS(ASKED("--rate", "1", "--decoder", "joint-indel", "--set",
+                              "decoder.threshold=1", "--set", "decoder.edit_threshold=1"));
+    ck_assert_int_eq(number(said, "completed"), 12);
+    free(said);
+}
+
 TEST(recorded_steps_are_played_with_preemptions_too) {
     char path[512], trace[512];
     snprintf(path, sizeof path, "%s", scratch_path("runs.db"));
