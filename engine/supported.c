@@ -94,6 +94,20 @@ static bool swaps_places(const struct system *s) {
     return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
+static bool moves(const struct system *s) {
+    return s->moves;
+}
+
+static bool speculates(const struct system *s) {
+    return s->speculates;
+}
+
+/* A chunk would hold a part of a block, and rows that are picked have positions of their own. */
+static bool divides_blocks(const struct system *s) {
+    return s->model->block_routing != BLOCK_ROUTING_NONE &&
+           (s->settings.chunk_search != CHUNK_SEARCH_NONE || s->rows.kind == ROW_FEATURES);
+}
+
 /* ---- the table ---- */
 
 enum { LIVE = WHERE_CPU | WHERE_CUDA };
@@ -145,6 +159,14 @@ const struct feature feature_table[] = {
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
      "it picks rows of a layer's input, and adds what is kept of its outputs",
      "storage.cache = auto and storage.activations as storage.wide"},
+    {OF_SYSTEM, LIVE, "experts chosen by block in chunks of a step or with cached features",
+     divides_blocks, "a block's tokens choose together, and the choice would see a part of them",
+     "chunk_search = none and another cache, or model.block_routing = none"},
+    {OF_DECODER, LIVE, "passes of twice the rows that check drafts", speculates,
+     "no kernel attends from masks to the drafts before them and to themselves",
+     "decoder = threshold"},
+    {OF_DECODER, LIVE, "a canvas that moves (positions inserted and dropped)", moves,
+     "the engine leaves each token where it was written", "decoder = joint-threshold"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

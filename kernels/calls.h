@@ -583,6 +583,13 @@ enum kernel_router {
     KERNEL_ROUTER_SIGMOID, /* LLaDA2.0: sigmoid scores, chosen within the best groups */
 };
 
+/* Which experts a block's tokens choose among. */
+enum kernel_block_routing {
+    KERNEL_BLOCKS_NONE,    /* all */
+    KERNEL_BLOCKS_LARGEST, /* LLaDA2.2: those of the largest scores of any of its tokens */
+    KERNEL_BLOCKS_SHARE,   /* dMoE: those that its tokens' own choices score highest */
+};
+
 /* From router logits to experts and their weights; computed in single precision. E is a multiple of
  * the groups, and the active groups have A experts or more. The same experts on any device.
  * Softmax: the choice goes by the logits; weights are the probabilities, divided by their sum when
@@ -592,6 +599,14 @@ enum kernel_router {
  * bias), divided by their sum (plus 1e-20) when `normalised`.
  * All weights are multiplied by `scale`. In the order of the choice, the larger one first, the
  * lower expert, or group, on a tie; a NaN is the last choice.
+ * By blocks, with sigmoid alone: the tokens of a request whose positions lie in one block of
+ * block_tokens choose among experts that the block admits. An expert's vote is its largest score +
+ * bias (largest), or the sum of it over those tokens that have it among their A largest, groups
+ * aside, added in the order of the tokens (share; a NaN adds nothing). Experts are admitted in the
+ * order of their votes: block_experts of them (largest), or until what they add up to exceeds
+ * block_share of what all do, that one included, and block_experts at least (share). A group's rank
+ * then counts its admitted experts; where the groups that stay have fewer than A, the others that
+ * are admitted follow.
  */
 struct call_moe_route {
     const void *logits; /* [T, E], rows logit_stride apart */
@@ -605,6 +620,14 @@ struct call_moe_route {
     float scale;
     enum kernel_router router;
     enum kernel_dtype dtype;
+    /* Read by blocks: */
+    enum kernel_block_routing blocks;
+    const int32_t *position;          /* [T], ascending within a request */
+    const int32_t *start;             /* [B + 1], requests' first tokens */
+    int32_t first_token;              /* of the T, among those that start counts */
+    int32_t n_requests, block_tokens; /* B */
+    int32_t block_experts;            /* A to E */
+    float block_share;
 };
 
 /* The pairs in the order of their experts, of one expert in the order of their tokens: a counting

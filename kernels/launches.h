@@ -24,6 +24,7 @@ enum {
     SUM_THREADS = 128,
     PACK_THREADS = 256,
     ROUTE_THREADS = 128,
+    ROUTE_BLOCK_THREADS = 256, /* one for every expert */
     MOE_COMBINE_THREADS = 256,
     MOE_MMA_THREADS = 128,
     MOE_FEEDERS = 128, /* of MOE_WGMMA_THREADS, those that fetch */

@@ -30,7 +30,7 @@ LISTED = {
     "kernels/elementwise/norm.cu:norm_kernel": 80,
     "kernels/elementwise/rope.cu:rope_kernel": 104,
     "kernels/linear/gate_up.cu:product_work": 66,
-    "kernels/moe/moe_route.cu:route_kernel": 66,
+    "kernels/moe/moe_route.cu:route_token": 66,
     "kernels/moe/moe_route.cu:sort_kernel": 93,
 }
 

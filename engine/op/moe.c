@@ -3,6 +3,12 @@
 #include "engine/op/launch.h"
 #include "sim/model/ranks.h"
 
+static enum kernel_block_routing blocks_of(const struct model *model) {
+    return model->block_routing == BLOCK_ROUTING_LARGEST ? KERNEL_BLOCKS_LARGEST
+           : model->block_routing == BLOCK_ROUTING_SHARE ? KERNEL_BLOCKS_SHARE
+                                                         : KERNEL_BLOCKS_NONE;
+}
+
 /* Experts and their weights, then the pairs in the order of their experts. */
 static int launch_moe_choose(const struct launch *l) {
     const struct model *m = l->model;
@@ -21,6 +27,14 @@ static int launch_moe_choose(const struct launch *l) {
         .scale = (float)m->routed_scale,
         .router = m->router == ROUTER_SOFTMAX ? KERNEL_ROUTER_SOFTMAX : KERNEL_ROUTER_SIGMOID,
         .dtype = l->dtype,
+        .blocks = blocks_of(m),
+        .position = narrow(l, PACKED_POSITIONS) + l->instance->first_row,
+        .start = narrow(l, PACKED_START),
+        .first_token = (int32_t)l->instance->first_row,
+        .n_requests = counts(l)->n_plain + counts(l)->n_select + counts(l)->n_block,
+        .block_tokens = (int32_t)m->block_tokens,
+        .block_experts = (int32_t)m->block_experts,
+        .block_share = (float)m->block_expert_share,
     };
     const struct call_moe_sort sort = {
         .expert = route.expert,

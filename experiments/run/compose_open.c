@@ -338,6 +338,15 @@ int compose_check_decode(const struct composition *c, struct err *err) {
                          "with window_slides = on",
                          c->decode_source.name);
     }
+    if (system->speculates || system->moves) {
+        return err_usage(err,
+                         "%s says how many positions a step commits, not %s: it is not played with "
+                         "decoder %s",
+                         c->decode_source.name,
+                         system->moves ? "where some were inserted or dropped"
+                                       : "what they were drafted as",
+                         system->decoder->policy.name);
+    }
     uint32_t block_tokens = decode_trace_block_tokens(c->decode);
     return block_tokens == system->settings.block_tokens
                ? 0

@@ -1,5 +1,5 @@
-/* Who goes where in a mixture of experts, and what comes back: routing, one warp a token; a
- * counting sort in one launch; the weighted sum of what experts made of a token. */
+/* Who goes where in a mixture of experts, and what comes back: routing, one warp a token, or by
+ * blocks; a counting sort in one launch; the weighted sum of what experts made of a token. */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
@@ -82,20 +82,15 @@ static __device__ __forceinline__ void close_groups(const struct call_moe_route 
     }
 }
 
-template <bool SOFTMAX>
-static __global__ void __launch_bounds__(ROUTE_THREADS)
-    route_kernel(const struct call_moe_route call) {
-    dependencies_wait();
-    dependents_launch();
-    const int64_t token = (int64_t)blockIdx.x * (ROUTE_THREADS / 32) + threadIdx.x / 32;
-    if (token >= call.n_tokens) {
-        return;
-    }
+/* A warp's token. admitted: by block, a bit of word i for expert 32 i + bit. */
+template <bool SOFTMAX, bool BY_BLOCK>
+static __device__ __forceinline__ void route_token(const struct call_moe_route &call, int64_t token,
+                                                   const uint32_t *admitted) {
     const int lane = threadIdx.x % 32;
     const __nv_bfloat16 *logits =
         static_cast<const __nv_bfloat16 *>(call.logits) + token * call.logit_stride;
     float score[EACH];
-    uint32_t key[EACH];
+    uint32_t key[EACH], left[EACH]; /* left: admitted, in whatever group, and not chosen yet */
     float top = -INFINITY, all = SOFTMAX ? 0 : 1;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -111,7 +106,9 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
             score[i] = sigmoid_single(score[i]);
             rank = __fadd_rn(score[i], call.bias && e < call.n_experts ? call.bias[e] : 0.0f);
         }
-        key[i] = e < call.n_experts ? key_of(rank) : (uint32_t)CLOSED;
+        key[i] = e < call.n_experts && (!BY_BLOCK || admitted[i] >> lane & 1) ? key_of(rank)
+                                                                              : (uint32_t)CLOSED;
+        left[i] = key[i];
     }
     if (SOFTMAX) {
 #pragma unroll
@@ -130,12 +127,16 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
     int my_expert = 0;
     float my_score = 0, sum = SOFTMAX ? 0 : 1e-20f;
     for (int a = 0; a < call.n_active; a++) {
-        uint32_t unused;
-        const int expert = take_best(key, &unused);
+        uint32_t best;
+        int expert = take_best(key, &best);
+        if (BY_BLOCK && best == CLOSED) {
+            expert = take_best(left, &best);
+        }
         float chosen = 0;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             chosen = expert / 32 == i ? score[i] : chosen;
+            left[i] = expert == lane + 32 * i ? (uint32_t)CLOSED : left[i];
         }
         chosen = __shfl_sync(~0u, chosen, expert % 32) / all;
         sum += chosen;
@@ -149,6 +150,188 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
     }
 }
 
+template <bool SOFTMAX>
+static __global__ void __launch_bounds__(ROUTE_THREADS)
+    route_kernel(const struct call_moe_route call) {
+    dependencies_wait();
+    dependents_launch();
+    const int64_t token = (int64_t)blockIdx.x * (ROUTE_THREADS / 32) + threadIdx.x / 32;
+    if (token < call.n_tokens) {
+        route_token<SOFTMAX, false>(call, token, nullptr);
+    }
+}
+
+/* ---- routing by blocks: a thread block each, a thread an expert ---- */
+
+enum { BLOCK_WARPS = ROUTE_BLOCK_THREADS / 32 };
+static_assert((int)ROUTE_BLOCK_THREADS == (int)MOE_MAX_EXPERTS, "a thread for every expert");
+
+struct block_room {
+    int first, end, keep;               /* of the request; experts that are admitted */
+    uint32_t chosen[BLOCK_WARPS][EACH]; /* of a warp's token, as `admitted` */
+    uint32_t admitted[EACH];
+    float votes[MOE_MAX_EXPERTS], sorted[MOE_MAX_EXPERTS];
+};
+
+/* One past the last token of the block that `token` is the first of; `token` where it is not. */
+static __device__ __forceinline__ int block_end(const struct call_moe_route &call, int token,
+                                                struct block_room &room) {
+    if (threadIdx.x == 0) {
+        room.first = token;
+        room.end = token + 1;
+    }
+    __syncthreads();
+    for (int r = threadIdx.x; r < call.n_requests; r += ROUTE_BLOCK_THREADS) {
+        const int first = call.start[r] - call.first_token;
+        const int after = call.start[r + 1] - call.first_token;
+        if (first <= token && token < after) {
+            room.first = first;
+            room.end = after;
+        }
+    }
+    __syncthreads();
+    const int size = call.block_tokens, block = call.position[token] / size;
+    if (token > room.first && token > 0 && call.position[token - 1] / size == block) {
+        return token;
+    }
+    int end = token;
+    const int most = min(min(room.end, call.n_tokens), token + size);
+    for (int base = token; base < most; base += ROUTE_BLOCK_THREADS) {
+        const int t = base + threadIdx.x;
+        end += __syncthreads_count(t < most && call.position[t] / size == block);
+    }
+    return end;
+}
+
+/* What the choice goes by: minus infinity for a NaN. */
+static __device__ __forceinline__ float score_of(const struct call_moe_route &call, int64_t token,
+                                                 int e) {
+    const __nv_bfloat16 *logits = static_cast<const __nv_bfloat16 *>(call.logits);
+    const float sigmoid = sigmoid_single(__bfloat162float(logits[token * call.logit_stride + e]));
+    const float rank = __fadd_rn(sigmoid, call.bias ? call.bias[e] : 0.0f);
+    return rank != rank ? -INFINITY : rank;
+}
+
+/* The A largest scores of a warp's token, as bits of `chosen`. */
+static __device__ __forceinline__ void choose_alone(const struct call_moe_route &call, int token,
+                                                    uint32_t *chosen) {
+    const int lane = threadIdx.x % 32;
+    uint32_t key[EACH], is_chosen[EACH], unused;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int e = lane + 32 * i;
+        key[i] = e < call.n_experts ? key_of(score_of(call, token, e)) : (uint32_t)CLOSED;
+        is_chosen[i] = 0;
+    }
+    for (int a = 0; a < call.n_active; a++) {
+        const int expert = take_best(key, &unused);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            is_chosen[i] |= expert == lane + 32 * i;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const uint32_t bits = __ballot_sync(~0u, is_chosen[i]);
+        if (lane == 0) {
+            chosen[i] = bits;
+        }
+    }
+}
+
+/* What the tokens [token, end) give this thread's expert. */
+static __device__ __forceinline__ float vote_of(const struct call_moe_route &call, int token,
+                                                int end, struct block_room &room) {
+    const int e = threadIdx.x, warp = e / 32, lane = e % 32;
+    if (call.blocks == KERNEL_BLOCKS_LARGEST) {
+        float vote = -INFINITY;
+        for (int t = token; t < end && e < call.n_experts; t++) {
+            vote = fmaxf(vote, score_of(call, t, e));
+        }
+        return vote;
+    }
+    float vote = 0;
+    for (int first = token; first < end; first += BLOCK_WARPS) {
+        if (first + warp < end) {
+            choose_alone(call, first + warp, room.chosen[warp]);
+        }
+        __syncthreads();
+        for (int i = 0; i < BLOCK_WARPS && first + i < end; i++) {
+            if (room.chosen[i][warp] >> lane & 1) {
+                const float score = score_of(call, first + i, e);
+                vote = __fadd_rn(vote, score > -INFINITY ? score : 0.0f);
+            }
+        }
+        __syncthreads();
+    }
+    return vote;
+}
+
+/* How many of the sorted votes are admitted: one thread, in their order. */
+static __device__ int admitted_by_share(const struct call_moe_route &call, const float *sorted) {
+    float sum = 0, part = 0;
+#pragma unroll 16
+    for (int i = 0; i < call.n_experts; i++) {
+        sum = __fadd_rn(sum, sorted[i]);
+    }
+    const float most = __fmul_rn(call.block_share, sum);
+    int n = 0;
+    for (bool exceeds = false; n < call.n_experts && !exceeds; n++) {
+        part = __fadd_rn(part, sorted[n]);
+        exceeds = part > most;
+    }
+    return max(n, call.block_experts);
+}
+
+/* Sets room.admitted. */
+static __device__ __forceinline__ void admit(const struct call_moe_route &call, float vote,
+                                             struct block_room &room) {
+    const int e = threadIdx.x, n = call.n_experts;
+    room.votes[e] = vote;
+    __syncthreads();
+    int place = 0;
+    for (int i = 0; i < n; i++) {
+        const float other = room.votes[i];
+        place += other > vote || (other == vote && i < e);
+    }
+    if (e < n) {
+        room.sorted[place] = vote;
+    }
+    __syncthreads();
+    if (e == 0) {
+        room.keep = call.blocks == KERNEL_BLOCKS_SHARE ? admitted_by_share(call, room.sorted)
+                                                       : call.block_experts;
+    }
+    __syncthreads();
+    const uint32_t bits = __ballot_sync(~0u, e < n && place < room.keep);
+    if (e % 32 == 0) {
+        room.admitted[e / 32] = bits;
+    }
+    __syncthreads();
+}
+
+static __global__ void __launch_bounds__(ROUTE_BLOCK_THREADS)
+    block_route_kernel(const struct call_moe_route call) {
+    __shared__ struct block_room room;
+    dependencies_wait();
+    dependents_launch();
+    const int token = (int)blockIdx.x, end = block_end(call, token, room);
+    if (end == token) {
+        return;
+    }
+    admit(call, vote_of(call, token, end, room), room);
+    for (int t = token + threadIdx.x / 32; t < end; t += BLOCK_WARPS) {
+        route_token<false, true>(call, t, room.admitted);
+    }
+}
+
+static bool is_bad_by_block(const struct call_moe_route *call) {
+    return call->blocks != KERNEL_BLOCKS_NONE &&
+           (call->router != KERNEL_ROUTER_SIGMOID || call->blocks > KERNEL_BLOCKS_SHARE ||
+            call->n_requests < 0 || call->block_tokens < 1 ||
+            call->block_experts < call->n_active || call->block_experts > call->n_experts);
+}
+
 extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream) {
     const bool grouped = call->router == KERNEL_ROUTER_SIGMOID;
     if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_experts < 1 ||
@@ -158,10 +341,13 @@ extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaS
         (grouped && (call->n_groups < 1 || call->n_groups > MOE_MAX_GROUPS ||
                      call->n_experts % call->n_groups != 0 || call->n_groups_active < 1 ||
                      call->n_groups_active > call->n_groups ||
-                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active))) {
+                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active)) ||
+        is_bad_by_block(call)) {
         return cudaErrorInvalidValue;
     }
-    if (call->n_tokens > 0) {
+    if (call->n_tokens > 0 && call->blocks != KERNEL_BLOCKS_NONE) {
+        launch(block_route_kernel, (unsigned)call->n_tokens, ROUTE_BLOCK_THREADS, 0, stream, *call);
+    } else if (call->n_tokens > 0) {
         const int each = ROUTE_THREADS / 32;
         auto kernel = grouped ? route_kernel<false> : route_kernel<true>;
         launch(kernel, (unsigned)((call->n_tokens + each - 1) / each), ROUTE_THREADS, 0, stream,

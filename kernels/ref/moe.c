@@ -1,6 +1,7 @@
 /* Reference implementations of a mixture of experts: routing, sorting, the experts' products,
  * combining. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
@@ -46,7 +47,7 @@ static void close_groups(const struct call_moe_route *call, const float *rank, b
     }
     for (int32_t g = 0; g < call->n_groups; g++) {
         for (int32_t e = g * size; e < (g + 1) * size; e++) {
-            is_open[e] = !group_open[g];
+            is_open[e] = is_open[e] && !group_open[g];
         }
     }
 }
@@ -73,28 +74,115 @@ static void score_experts(const struct call_moe_route *call, int64_t token, doub
     }
 }
 
-void ref_moe_route(const struct call_moe_route *call) {
-    for (int64_t t = 0; t < call->n_tokens; t++) {
-        double score[MOE_MAX_EXPERTS] = {0}, sum = 0;
-        float rank[MOE_MAX_EXPERTS] = {0};
+static bool has_open(const bool *is_open, int32_t n) {
+    bool has = false;
+    for (int32_t i = 0; i < n; i++) {
+        has = has || is_open[i];
+    }
+    return has;
+}
+
+static void route_token(const struct call_moe_route *call, int64_t t, const bool *admitted) {
+    double score[MOE_MAX_EXPERTS] = {0}, sum = 0;
+    float rank[MOE_MAX_EXPERTS] = {0};
+    bool is_open[MOE_MAX_EXPERTS] = {false}, is_left[MOE_MAX_EXPERTS] = {false};
+    score_experts(call, t, score, rank);
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        is_open[e] = is_left[e] = admitted[e];
+        rank[e] = admitted[e] ? rank[e] : -INFINITY;
+    }
+    if (call->router == KERNEL_ROUTER_SIGMOID && call->n_groups > 1) {
+        close_groups(call, rank, is_open);
+    }
+    int32_t *expert = call->expert + t * call->n_active;
+    for (int32_t a = 0; a < call->n_active; a++) {
+        const bool has = has_open(is_open, call->n_experts);
+        expert[a] = take_best(rank, has ? is_open : is_left, call->n_experts);
+        is_left[expert[a]] = false;
+        sum += score[expert[a]];
+    }
+    sum += call->router == KERNEL_ROUTER_SIGMOID ? 1e-20 : 0;
+    for (int32_t a = 0; a < call->n_active; a++) {
+        const double weight = score[expert[a]] / (call->normalised ? sum : 1);
+        call->weight[t * call->n_active + a] = (float)(weight * (double)call->scale);
+    }
+}
+
+/* One past the last token of the block that token t is of. */
+static int64_t block_end(const struct call_moe_route *call, int64_t t) {
+    int64_t end = t + 1;
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        const int64_t first = call->start[r] - call->first_token;
+        const int64_t after = call->start[r + 1] - call->first_token;
+        end = first <= t && t < after ? after : end;
+    }
+    end = end < call->n_tokens ? end : call->n_tokens;
+    const int32_t block = call->position[t] / call->block_tokens;
+    int64_t last = t + 1;
+    while (last < end && call->position[last] / call->block_tokens == block) {
+        last++;
+    }
+    return last;
+}
+
+/* What the tokens [t, end) give each expert. */
+static void vote(const struct call_moe_route *call, int64_t t, int64_t end, float *votes) {
+    double score[MOE_MAX_EXPERTS] = {0};
+    float rank[MOE_MAX_EXPERTS] = {0};
+    const bool is_share = call->blocks == KERNEL_BLOCKS_SHARE;
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        votes[e] = is_share ? 0 : -INFINITY;
+    }
+    for (; t < end; t++) {
         bool is_open[MOE_MAX_EXPERTS] = {false};
         score_experts(call, t, score, rank);
         for (int32_t e = 0; e < call->n_experts; e++) {
             is_open[e] = true;
+            votes[e] = is_share ? votes[e] : fmaxf(votes[e], rank[e]);
         }
-        if (call->router == KERNEL_ROUTER_SIGMOID && call->n_groups > 1) {
-            close_groups(call, rank, is_open);
+        for (int32_t a = 0; is_share && a < call->n_active; a++) {
+            const int32_t best = take_best(rank, is_open, call->n_experts);
+            votes[best] += rank[best] > -INFINITY ? rank[best] : 0;
         }
-        int32_t *expert = call->expert + t * call->n_active;
-        for (int32_t a = 0; a < call->n_active; a++) {
-            expert[a] = take_best(rank, is_open, call->n_experts);
-            sum += score[expert[a]];
+    }
+}
+
+/* The experts that the block of the tokens [t, end) admits. */
+static void admit(const struct call_moe_route *call, int64_t t, int64_t end, bool *admitted) {
+    const int32_t n = call->n_experts;
+    float votes[MOE_MAX_EXPERTS] = {0}, sum = 0, part = 0;
+    int32_t order[MOE_MAX_EXPERTS] = {0}, keep = call->block_experts;
+    bool is_open[MOE_MAX_EXPERTS] = {false};
+    vote(call, t, end, votes);
+    for (int32_t e = 0; e < n; e++) {
+        is_open[e] = true;
+        admitted[e] = false;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        order[i] = take_best(votes, is_open, n);
+        sum += votes[order[i]];
+    }
+    bool exceeds = call->blocks != KERNEL_BLOCKS_SHARE;
+    for (int32_t i = 0; i < n && !exceeds; i++) {
+        part += votes[order[i]];
+        exceeds = part > call->block_share * sum;
+        keep = i >= keep ? i + 1 : keep;
+    }
+    for (int32_t i = 0; i < keep; i++) {
+        admitted[order[i]] = true;
+    }
+}
+
+void ref_moe_route(const struct call_moe_route *call) {
+    bool admitted[MOE_MAX_EXPERTS];
+    int64_t end = call->blocks == KERNEL_BLOCKS_NONE ? call->n_tokens : 0;
+    memset(admitted, true, sizeof admitted);
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        if (t == end) {
+            end = block_end(call, t);
+            admit(call, t, end, admitted);
         }
-        sum += call->router == KERNEL_ROUTER_SIGMOID ? 1e-20 : 0;
-        for (int32_t a = 0; a < call->n_active; a++) {
-            const double weight = score[expert[a]] / (call->normalised ? sum : 1);
-            call->weight[t * call->n_active + a] = (float)(weight * (double)call->scale);
-        }
+        route_token(call, t, admitted);
     }
 }
 

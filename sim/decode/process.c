@@ -19,7 +19,8 @@ enum {
     DRAW_SKEW = 6,
     DRAW_TOKEN = 7,
     DRAW_LOST = 8,
-    DRAW_EDIT = 9
+    DRAW_EDIT = 9,
+    DRAW_MOVE = 10
 };
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
@@ -329,6 +330,10 @@ static bool is_wrong(const struct decode_process *process, float confidence, flo
     return process->edit_share * (1 - p) > 1 - (double)bar;
 }
 
+bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, float confidence) {
+    return confidence >= keyed_draw(rng_key(stream(seed, DRAW_BAR), request, 0), position);
+}
+
 void process_revisions(const struct decode_process *process, uint64_t seed,
                        const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
                        uint8_t *revised) {
@@ -356,6 +361,15 @@ void process_revisions(const struct decode_process *process, uint64_t seed,
         }
         walk.gap = 0;
     }
+}
+
+enum process_edit process_edit_at(const struct decode_process *process, uint64_t seed,
+                                  const struct decode_view *view, uint32_t i) {
+    const uint64_t key = rng_key(stream(seed, DRAW_MOVE), view->request, view->step_in_block);
+    const double u = (double)keyed_draw(key, view->block_start + (uint64_t)i);
+    return u < process->insert_share                           ? EDIT_INSERT
+           : u < process->insert_share + process->delete_share ? EDIT_DELETE
+                                                               : EDIT_REPLACE;
 }
 
 void process_credit(const struct decode_credit *credit, uint64_t seed,

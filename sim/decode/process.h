@@ -124,6 +124,7 @@ struct decode_process {
     double delta_distance, delta_noise, delta_behind;
     double tail, tail_spread;
     double edit_location, edit_scale, edit_share; /* with edits */
+    double insert_share, delete_share; /* of edits, where positions are inserted and dropped */
     uint32_t edits; /* 1: of a model trained to replace tokens; its user's, as these are: */
     double
         temperature; /* that logits are divided by; 0: 1. No constant of the model's: its user's */
@@ -158,12 +159,22 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy);
 
+/* Whether a position's most likely token at this confidence is the settled one: else a rival, the
+ * same at every such confidence. */
+bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, float confidence);
+
 /* What a decoder replaces, above `edit`, of the decided positions from n_fixed on, whose tokens
  * were chosen with the confidences held[block_length]: sets revised[block_length] to 1 or 0, and
  * held to the new confidence where it is 1. */
 void process_revisions(const struct decode_process *process, uint64_t seed,
                        const struct decode_view *view, uint32_t n_fixed, float edit, float *held,
                        uint8_t *revised);
+
+/* What an edit of a position is, where a decoder may insert and delete: insert_share of edits put a
+ * mask before the token, delete_share drop it, anew in each step. */
+enum process_edit { EDIT_REPLACE, EDIT_INSERT, EDIT_DELETE };
+enum process_edit process_edit_at(const struct decode_process *process, uint64_t seed,
+                                  const struct decode_view *view, uint32_t i);
 
 /* A pass of credit (rule.h) over the masked positions in keep[block_length]: raises their
  * confidences. earned[block_length, 2], of each position's settled token and its rival, is all 0

@@ -42,6 +42,8 @@ static const struct param params[] = {
     REAL(edit_location, "0", -100, 100, "of a model trained to replace tokens: logit said at 0"),
     REAL(edit_scale, "1", 0.01, 100, "what such a model makes of a unit of the logit"),
     REAL(edit_share, "1", 0, 1, "share of wrong tokens that such a model would replace"),
+    REAL(insert_share, "0", 0, 0.5, "share of its edits that insert a position (LLaDA2.2)"),
+    REAL(delete_share, "0", 0, 0.5, "share of its edits that drop a position (LLaDA2.2)"),
     {"block_tokens", PARAM_U32, 0, "tokens", "0", 0, 65536, NULL,
      offsetof(struct decode_process, at.block_tokens), "blocks that it was calibrated under"},
     {"threshold", PARAM_F64, 0, "1", "0", 0, 1, NULL, offsetof(struct decode_process, at.threshold),

@@ -15,6 +15,8 @@ const char *const attention_mask_names[ATTENTION_MASK_COUNT + 1] = {"bidirection
 const char *const router_kind_names[ROUTER_KIND_COUNT + 1] = {"none", "softmax", "sigmoid-grouped",
                                                               NULL};
 
+const char *const block_routing_names[BLOCK_ROUTING_COUNT + 1] = {"none", "largest", "share", NULL};
+
 #define COUNT(field, initial, min, max, doc)                                                       \
     { #field, PARAM_U32, 0, "1", initial, min, max, NULL, offsetof(struct model, field), doc }
 #define FLAG(field, doc)                                                                           \
@@ -77,8 +79,41 @@ const struct param model_params[] = {
     NUMBER(two_blocks_experts_hit, "0", 4096,
            "experts of a layer that two blocks of different requests hit [model.block_experts_hit "
            "> 0]"),
+    WORD("block_routing", block_routing, "none", block_routing_names,
+         "experts that the tokens of a block choose among: all (none), the block_experts of the "
+         "largest scores of any of its tokens (LLaDA2.2), or those that its tokens' own choices "
+         "score highest, block_expert_share of their sum (share: dMoE) [model.experts > 0]"),
+    COUNT(block_experts, "0", 0, 4096,
+          "experts of a block under block_routing = largest, the fewest under share "
+          "[model.block_routing != none]"),
+    NUMBER(block_expert_share, "0", 1,
+           "share of the sum of a block's scores that its experts exceed [model.block_routing = "
+           "share]"),
+    NUMBER(share_experts_hit, "0", 4096,
+           "experts of a layer that a block hits under block_routing = share (0: not known, as "
+           "many as block_experts) [model.block_routing = share]"),
 };
 const size_t model_n_params = sizeof model_params / sizeof model_params[0];
+
+static int check_block_routing(const struct model *m, const char *place, struct err *err) {
+    if (m->block_routing == BLOCK_ROUTING_NONE) {
+        return 0;
+    }
+    const uint32_t experts = model_routed_experts(m), active = model_most_active(m);
+    if (m->router != ROUTER_SIGMOID_GROUPED || m->block_experts < active ||
+        m->block_experts > experts) {
+        return err_usage(err,
+                         "%s: block_routing needs router = sigmoid-grouped and block_experts from "
+                         "experts_active (%" PRIu32 ") to experts (%" PRIu32 ")",
+                         place, active, experts);
+    }
+    bool is_share = m->block_routing == BLOCK_ROUTING_SHARE;
+    return is_share == (m->block_expert_share > 0)
+               ? 0
+               : err_usage(err,
+                           "%s: block_expert_share goes with block_routing = share, and is above 0",
+                           place);
+}
 
 static int check_mixture(const struct model *m, const char *place, struct err *err) {
     if (m->experts_active == 0 || m->experts_active > m->experts || m->expert_ffn == 0 ||
@@ -98,6 +133,10 @@ static int check_mixture(const struct model *m, const char *place, struct err *e
     }
     if ((m->shared_experts > 0) != (m->shared_ffn > 0)) {
         return err_usage(err, "%s: shared_experts and shared_ffn go together", place);
+    }
+    int status = check_block_routing(m, place, err);
+    if (status != 0) {
+        return status;
     }
     return m->dense_layers < m->layers && (m->dense_layers > 0) == (m->ffn > 0)
                ? 0

@@ -31,6 +31,13 @@ enum router_kind { ROUTER_NONE, ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED };
 enum { ROUTER_KIND_COUNT = ROUTER_SIGMOID_GROUPED + 1 };
 extern const char *const router_kind_names[ROUTER_KIND_COUNT + 1];
 
+/* Which experts the tokens of a block may choose: all; those of the largest scores that any of its
+ * tokens gives (LLaDA2.2); those that its tokens' own choices give most, up to a share of what they
+ * give all (dMoE). */
+enum block_routing { BLOCK_ROUTING_NONE, BLOCK_ROUTING_LARGEST, BLOCK_ROUTING_SHARE };
+enum { BLOCK_ROUTING_COUNT = BLOCK_ROUTING_SHARE + 1 };
+extern const char *const block_routing_names[BLOCK_ROUTING_COUNT + 1];
+
 struct model {
     const char *name, *path, *unread; /* as struct catalogued has them */
     const char *title, *source;
@@ -60,7 +67,11 @@ struct model {
     /* Experts of a layer that the tokens of one block hit, as printed; 0: not known. */
     double block_experts_hit, two_blocks_experts_hit;
     const char *block_experts_hit_source;
-    uint32_t dense_layers;                        /* first layers that are not mixtures */
+    enum block_routing block_routing;
+    uint32_t block_experts;    /* largest: experts of a block; share: the fewest */
+    double block_expert_share; /* share: of what its tokens give all experts */
+    double share_experts_hit;  /* share: those that a block hits, as printed; 0: not known */
+    uint32_t dense_layers;     /* first layers that are not mixtures */
     uint32_t expert_groups, expert_groups_active; /* 1 and 1 where experts are not grouped */
     bool expert_bias;    /* added to the router's scores for the choice alone */
     bool norm_topk;      /* the chosen experts' weights are divided by their sum */

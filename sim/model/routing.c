@@ -50,6 +50,20 @@ static double spread_of(double experts, double one, double two) {
     return two > one && variance > 0 ? missed * (1 - missed) / variance - 1 : 0;
 }
 
+/* The experts that a block hits where its tokens would hit `free` each by itself. What a block
+ * admits bounds it from above: assumed to be reached, but for a count under the rule. */
+static double hits_by_block(const struct model *whole, double free, struct provenance *from) {
+    const bool is_counted =
+        whole->block_routing == BLOCK_ROUTING_SHARE && whole->share_experts_hit > 0;
+    double most = is_counted ? whole->share_experts_hit : (double)whole->block_experts;
+    if (whole->block_routing == BLOCK_ROUTING_NONE || most >= free) {
+        return free;
+    }
+    *from = is_counted ? provenance_of_hits(whole->block_experts_hit_source)
+                       : provenance_of(PROVENANCE_ASSUMED, "as many as block_routing lets it");
+    return most;
+}
+
 int routing_make(const struct model *whole, double asked, bool has_random_weights,
                  struct expert_routing *out, struct err *err) {
     double experts = whole->experts, active = whole->experts_active, block = whole->block_tokens;
@@ -66,11 +80,18 @@ int routing_make(const struct model *whole, double asked, bool has_random_weight
                          experts == 0 ? "the model has no experts"
                                       : "one token hits more of them already");
     }
-    if (hits > 0 && block > 1 &&
-        hits < model_experts_hit(whole->experts, whole->experts_active, block)) {
+    double chance = model_experts_hit(whole->experts, whole->experts_active, block);
+    double free = hits > 0 ? hits : chance;
+    double by_block = asked > 0 ? free : hits_by_block(whole, free, &out->provenance);
+    out->is_by_block = by_block < free;
+    hits = out->is_by_block ? by_block : hits;
+    out->is_random = is_random && !out->is_by_block;
+    if (hits > 0 && block > 1 && hits < chance) {
         double draws = log(1 - hits / experts) / log(1 - active / experts);
         out->exponent = log(draws) / log(block);
-        out->spread = asked > 0 ? 0 : spread_of(experts, hits, whole->two_blocks_experts_hit);
+        out->spread = asked > 0 || out->is_by_block
+                          ? 0
+                          : spread_of(experts, hits, whole->two_blocks_experts_hit);
     }
     return 0;
 }

@@ -13,7 +13,11 @@
  *
  *     E (1 - B(m s, (1 - m) s + n) / B(m s, (1 - m) s))        m: the share that one block hits
  *
- * Where two blocks were not counted they choose independently of each other: assumed. */
+ * Where two blocks were not counted they choose independently of each other: assumed.
+ *
+ * Where a block's tokens choose among the experts that the block admits (block_routing of the
+ * model), one block hits no more than those; blocks of different requests then choose apart, too.
+ */
 #ifndef UNMASK_SIM_MODEL_ROUTING_H
 #define UNMASK_SIM_MODEL_ROUTING_H
 
@@ -26,6 +30,7 @@ struct expert_routing {
     double spread;       /* 0: blocks choose independently */
     bool is_random;      /* as random weights choose: rows that were measured with such weights
                             hold what those hit, other prices go by chance */
+    bool is_by_block;    /* a block's tokens hit fewer than they would choose themselves */
     struct provenance provenance;
 };
 

@@ -17,8 +17,8 @@ int plan_broken_promise(const struct lifecycle *life, const struct policy *polic
 int plan_check_outcomes(const struct lifecycle *life, const struct request *request,
                         const struct outcomes *found, uint32_t most, struct err *err) {
     const struct decoder *decoder = life->system->decoder;
-    const bool takes_back =
-        decoder->take_back != NULL || (window_masked(request) == 0 && window_is_revised(request));
+    const bool takes_back = decoder->take_back != NULL || life->system->speculates ||
+                            (window_masked(request) == 0 && window_is_revised(request));
     uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
     if (n < least || n > most) {
         return plan_broken_promise(life, &decoder->policy, "decoder", "the positions it commits", n,
@@ -155,6 +155,10 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
         }
     }
     plan_scope(system, masked, request);
+    if (life->has_positions && positions_checks(&life->positions, slot)) {
+        request->span.queries *= 2;
+        request->span.first_queries = request->span.queries;
+    }
     return 0;
 }
 

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/policy/decoder/moving.h"
+#include "sim/policy/decoder/speculation.h"
 #include "sim/policy/decoder/take_back.h"
 #include "sim/system/system_sampling.h"
 
@@ -29,11 +31,15 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->delta = mem_zeroed(window, sizeof(float));
     p->entropy =
         system->cache->reads_entropy ? mem_reserved(n_slots * window, sizeof(float)) : NULL;
-    p->confidence = system->decoder->take_back != NULL || system->revises
+    p->confidence = system->decoder->take_back != NULL || system->revises || system->moves
                         ? mem_reserved(n_slots * window, sizeof *p->confidence)
                         : NULL;
-    p->seen =
-        system->scheduler->says_rows != 0 ? mem_reserved(n_slots * window, sizeof *p->seen) : NULL;
+    p->seen = system->scheduler->says_rows != 0 || system->speculates
+                  ? mem_reserved(n_slots * window, sizeof *p->seen)
+                  : NULL;
+    p->added = system->moves ? mem_reserved(n_slots * window, 1) : NULL;
+    p->rounds = system->moves ? mem_reserved(n_slots, sizeof *p->rounds) : NULL;
+    p->alone = system->speculates ? mem_zeroed(2 * window, 1) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         system->decoder->credit(system->decoder_state, &p->credit);
@@ -57,6 +63,9 @@ void positions_fini(struct positions *p) {
     mem_released(p->entropy);
     mem_released(p->confidence);
     mem_released(p->seen);
+    mem_released(p->added);
+    mem_released(p->rounds);
+    free(p->alone);
     choice_fini(&p->choice);
 }
 
@@ -102,7 +111,7 @@ static void lose_passes(const struct positions *p, uint32_t slot) {
     if (p->earned != NULL) {
         memset(earned_of(p, slot), 0, 2 * place_of(p, 1) * sizeof *p->earned);
     }
-    if (p->seen != NULL) {
+    if (p->seen != NULL && !p->system->speculates) { /* drafts are the host's */
         memset(seen_of(p, slot), 0, place_of(p, 1) * sizeof *p->seen);
     }
 }
@@ -125,6 +134,10 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
     }
     memset(earlier_of(p, slot), 0, ((size_t)window_length(request) + 1) * sizeof *p->earlier);
     lose_passes(p, slot);
+    if (p->added != NULL) {
+        memset(row(p, p->added, slot), 0, window_length(request));
+        p->rounds[slot] = 0;
+    }
     if (p->system->cache->learn != NULL) {
         const struct learned nothing = {0};
         p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &nothing);
@@ -335,6 +348,12 @@ void positions_settle(const struct request *requests, const uint32_t *slots,
     }
 }
 
+bool positions_checks(const struct positions *p, uint32_t slot) {
+    const struct block_state *block = &p->blocks[slot];
+    return p->system->speculates && block->n_masked > 0 &&
+           earlier_of(p, slot)[block->length - block->n_masked] > 0;
+}
+
 uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
     const struct block_state *block = &p->blocks[slot];
     const uint8_t *keep = row(p, p->keep, slot);
@@ -409,6 +428,65 @@ static void revise(struct positions *p, uint32_t slot, const struct decode_rule 
     }
 }
 
+/* A position is masked again, by an insertion or at the block's end, if it may be. */
+static void mask_at(struct positions *p, uint32_t slot, uint32_t i) {
+    const struct block_state *block = &p->blocks[slot];
+    uint8_t *outcome = row(p, p->outcome, slot);
+    if (i >= block->n_fixed && !block->masked[i] && outcome[i] != OUTCOME_COMMIT) {
+        outcome[i] = OUTCOME_AGAIN;
+        row(p, p->added, slot)[i] = 1;
+    }
+}
+
+/* The same where positions are inserted and dropped. What follows such a position moves, which is
+ * not followed token by token: the position holds another token then, and is masked or the block's
+ * last one is. */
+static void move(struct positions *p, uint32_t slot, const struct decode_rule *rule,
+                 const struct decode_view *view) {
+    const struct block_state *block = &p->blocks[slot];
+    uint8_t *outcome = row(p, p->outcome, slot), *edited = p->choice.picked;
+    float *held = confidence_of(p, slot);
+    process_revisions(&p->system->process, p->seed, view, block->n_fixed, rule->edit, held, edited);
+    for (uint32_t i = 0; i < block->length; i++) {
+        outcome[i] = edited[i] ? OUTCOME_REVISE : outcome[i];
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        const enum process_edit edit =
+            edited[i] ? process_edit_at(&p->system->process, p->seed, view, i) : EDIT_REPLACE;
+        if (edit != EDIT_REPLACE) {
+            mask_at(p, slot, edit == EDIT_INSERT ? i : block->length - 1);
+        }
+    }
+}
+
+/* A pass of a decoder whose canvas moves. */
+static void choose_moving(struct positions *p, uint32_t slot, const struct request *before,
+                          const struct decode_view *view, const struct decode_seen *seen) {
+    const struct block_state *block = &p->blocks[slot];
+    const struct decode_rule rule =
+        decoder_rule(p->system->decoder, p->system->decoder_state, before);
+    const uint8_t *added = row(p, p->added, slot);
+    uint8_t *outcome = row(p, p->outcome, slot);
+    float *held = confidence_of(p, slot);
+    bool is_round = true;
+    for (uint32_t k = 0; k < seen->n; k++) {
+        is_round = is_round && added[seen->offset[k]];
+    }
+    if (seen->n > 0) {
+        (void)moving_fill(&rule, seen, added, p->choice.picked);
+        (void)choice_mark(&p->choice, block->length, outcome);
+    }
+    p->rounds[slot] += is_round;
+    const bool may_edit = p->rounds[slot] <= rule.post_passes &&
+                          window_steps(before) <= block->length + rule.post_passes;
+    if (block->is_revised && may_edit) {
+        move(p, slot, &rule, view);
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        held[i] = outcome[i] == OUTCOME_COMMIT ? p->choice.confidence[i] : held[i];
+    }
+}
+
 /* Whether a request says anything of what its confidences are by. */
 static bool asks_own(const struct sampling *asked) {
     return asked->temperature > 0 || asked->top_k > 0 || asked->top_p > 0;
@@ -429,6 +507,50 @@ static void pick(struct positions *p, const struct request *before, const struct
         settle_count(picked, seen->n, n, count > 0 ? n_wanted : n);
     } else if (decode_choose(rule, seen, 0, picked) != n_wanted && count > 0) {
         (void)decode_choose(&by_count, seen, n_wanted, picked);
+    }
+}
+
+/* How sure the i-th row of a check is: it sees what is before it, and of what follows nothing. */
+static float checked_at(struct positions *p, const struct decode_view *view, uint32_t i,
+                        float *room) {
+    struct decode_view alone = *view;
+    uint8_t *masked = p->alone, *wanted = p->alone + view->block_length;
+    memset(masked, 0, i);
+    memset(masked + i, 1, view->block_length - i);
+    memset(wanted, 0, view->block_length);
+    wanted[i] = 1;
+    alone.masked = masked;
+    alone.wanted = wanted;
+    process_confidence(&p->system->process, p->seed, &alone, room);
+    return room[i];
+}
+
+/* A pass that drafts, and commits nothing where the next one checks it; or that check: drafts of
+ * the first run up to the first that the check's row would not have chosen, which is committed as
+ * that row has it. */
+static void speculate(struct positions *p, uint32_t slot, const struct request *before,
+                      const struct decode_view *view, const struct decode_seen *seen) {
+    const struct decode_rule rule =
+        decoder_rule(p->system->decoder, p->system->decoder_state, before);
+    float *drafts = seen_of(p, slot);
+    uint8_t *picked = p->choice.picked;
+    memset(picked, 0, seen->n);
+    if (!positions_checks(p, slot)) {
+        for (uint32_t k = 0; k < seen->n; k++) {
+            drafts[seen->offset[k]] = seen->confidence[k];
+        }
+        if (!speculation_checks(p->system->decoder_state, seen, p->system->whole->vocab)) {
+            (void)decode_choose(&rule, seen, 0, picked);
+        }
+        return;
+    }
+    bool stands = true;
+    for (uint32_t k = 0; k < speculation_run(seen) && stands; k++) {
+        const uint32_t i = seen->offset[k], position = view->block_start + i;
+        const float now = checked_at(p, view, i, p->choice.confidence);
+        picked[k] = 1;
+        stands = process_is_settled(p->seed, view->request, position, now) ==
+                 process_is_settled(p->seed, view->request, position, drafts[i]);
     }
 }
 
@@ -460,6 +582,15 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     };
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
+    if (p->system->moves) {
+        choose_moving(p, slot, &before, &view, &seen);
+        return;
+    }
+    if (p->system->speculates && seen.n > 0) {
+        speculate(p, slot, &before, &view, &seen);
+        (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));
+        return;
+    }
     for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
         seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
     }

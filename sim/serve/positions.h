@@ -29,7 +29,11 @@ struct positions {
     float *confidence; /* by slot, that positions were committed with; NULL unless the decoder takes
                           some back */
     float *seen;       /* the same of masked ones, in their last pass; NULL unless the scheduler
-                          says_rows */
+                          says_rows, or the decoder checks drafts */
+    uint8_t *added;    /* by slot and position: masked since the window's start; NULL unless the
+                          decoder's canvas moves */
+    uint16_t *rounds;  /* by slot: passes of the window without other masks; the same */
+    uint8_t *alone;    /* room for flags of a window, where drafts are checked */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */
     struct choice choice;
@@ -96,6 +100,10 @@ void positions_settle(const struct request *requests, const uint32_t *slots,
 
 /* The masked ones among those that stay: a step commits no more than these. */
 uint32_t positions_candidates(const struct positions *positions, uint32_t slot);
+
+/* Whether the next pass checks what the last one drafted, over twice the rows: one that commits
+ * nothing is followed by such a one. */
+bool positions_checks(const struct positions *positions, uint32_t slot);
 
 /* The flags of the step planned, which stay where they are. */
 struct planned_block positions_block(const struct positions *positions, uint32_t slot);

@@ -5,6 +5,7 @@
 #include "sim/base/num.h"
 #include "sim/policy/cache/sliding.h"
 #include "sim/policy/decoder/several_blocks.h"
+#include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
 
@@ -289,6 +290,42 @@ static int check_revising(const struct system *s, struct err *err) {
                                        decoder, without);
 }
 
+/* A decoder that checks drafts runs a block of its own tokens and masks at once. */
+static int check_speculation(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    const char *decoder = s->decoder->policy.name;
+    if (s->decoder != &decoder_self_speculation) {
+        return 0;
+    }
+    if (s->model->mask != MASK_BLOCK_CAUSAL || s->model->shifted_logits) {
+        return err_usage(err,
+                         "decoder %s checks with blocks of one token what blocks of many drafted, "
+                         "with logits of their own positions, and %s is %s",
+                         decoder, s->model->title,
+                         s->model->shifted_logits ? "of shifted logits"
+                                                  : attention_mask_names[s->model->mask]);
+    }
+    const uint32_t rows = settings->block_tokens + settings->block_tokens;
+    if (rows > settings->max_batched_tokens) {
+        return err_usage(err,
+                         "decoder %s runs twice the rows of a block, and 2 x block_tokens = %u are "
+                         "more than max_batched_tokens = %u",
+                         decoder, rows, settings->max_batched_tokens);
+    }
+    const char *without = s->rows.kind != ROW_EXACT || rows_leave_out(&s->rows) ? "cache = exact"
+                          : settings->blocks_in_flight > 1         ? "blocks_in_flight = 1"
+                          : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
+                          : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
+                          : settings->sampling                     ? "sampling = off"
+                          : s->scheduler->says_rows != 0           ? "scheduler = fcfs"
+                                                                   : NULL;
+    return without == NULL ? 0
+                           : err_usage(err,
+                                       "decoder %s drafts and checks a whole block, the most "
+                                       "likely token of each position: set %s",
+                                       decoder, without);
+}
+
 /* Whether the cache leaves the rows of a finished block to the next one's pass. */
 static bool stores_with_next(const struct system *s) {
     enum { BLOCK = 32 };
@@ -541,10 +578,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings,     check_mask,     check_prefixes, check_swap,
-        check_rows,         check_bounds,   check_needs,    check_said_rows,
-        check_credit,       check_revising, check_drawing,  check_smoothing,
-        check_sample_scope, check_storage,  check_several,  check_sliding};
+        check_settings, check_mask,       check_prefixes,     check_swap,    check_rows,
+        check_bounds,   check_needs,      check_said_rows,    check_credit,  check_revising,
+        check_drawing,  check_smoothing,  check_sample_scope, check_storage, check_several,
+        check_sliding,  check_speculation};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -237,7 +237,7 @@ void system_warn_of_decisions(const struct system *s, struct warnings *warnings)
 void system_warn_of_experts(const struct system *s, struct warnings *warnings) {
     const struct model *m = s->whole;
     const double counted = m->block_experts_hit;
-    if (m->experts == 0 || s->settings.experts_hit > 0) {
+    if (m->experts == 0 || s->settings.experts_hit > 0 || s->routing.is_by_block) {
         return;
     }
     const double chance = model_experts_hit(m->experts, m->experts_active, m->block_tokens);

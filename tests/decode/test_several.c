@@ -167,6 +167,30 @@ TEST(a_ring_runs_more_and_decides_the_same) {
     free(one);
 }
 
+/* Blocks of four, of which each step decides one position: a block that joins later is run in fewer
+ * steps. 32 positions are prefilled, the first block runs alone until the second joins, both until
+ * the first is stored in the fifth step, and the second in three more. */
+TEST(a_block_joins_in_the_very_step_in_which_enough_is_decided) {
+    static const struct {
+        const char *add;
+        json_int_t rows;
+    } cases[] = {{"block_add_threshold=0.25", 80},
+                 {"block_add_threshold=0.26", 76},
+                 {"block_add_threshold=0.5", 76},
+                 {"block_add_threshold=0.51", 72},
+                 {"block_add_threshold=0.75", 72}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *said =
+            PRINTS("run", "--gpu", "h100", "--system", "multibd", "--requests", "1", "--rate", "1",
+                   "--json", "--input-tokens", "32", "--output-tokens", "8", "--set",
+                   "static_blocks=off", "--set", "block_tokens=4", "--set", "decoder.complete=0.75",
+                   "--set", "decoder.threshold=1", "--set", cases[i].add);
+        ck_assert_int_eq(number(said, "tokens_processed"), cases[i].rows);
+        ck_assert_int_eq(number(said, "request_steps"), 9);
+        free(said);
+    }
+}
+
 TEST(recorded_steps_are_played_with_preemptions_too) {
     static const char *const systems[] = {"d2f", "multibd", "d3llm", "dsb"};
     char path[512], run[16];

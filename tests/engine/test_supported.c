@@ -60,6 +60,12 @@ static const struct {
      "storage.weights=f32 storage.cache=fp8"},
     {"features with inputs or rows of fp8", "dllm-cache", "llada-tiny",
      "storage.weights=fp8 storage.wide=f32"},
+    {"experts chosen by block", "sdar", "llada2-tiny",
+     "model.block_routing=largest model.block_experts=4 chunk_search=bottleneck "
+     "storage.weights=f32"},
+    {"passes of twice the rows", "sdar", "sdar-tiny",
+     "decoder=self-speculation storage.weights=f32"},
+    {"a canvas that moves", "sdar", "sdar-tiny", "decoder=joint-indel storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 

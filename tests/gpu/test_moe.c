@@ -16,6 +16,36 @@ static void check_all(const struct array *a, const char *name) {
 
 enum { MAX_TOKENS = 3000 };
 
+/* Tokens of requests, of each a run of the canvas with gaps. */
+static void fill_blocks(struct call_moe_route *call, struct array **start,
+                        struct array **position) {
+    const int n = call->n_tokens, n_requests = between(1, n < 9 ? n : 9);
+    int32_t *starts = calloc((size_t)n_requests + 1, sizeof *starts);
+    int32_t *positions = calloc((size_t)n, sizeof *positions);
+    for (int r = 0; r < n_requests; r++) {
+        starts[r] = (int32_t)((int64_t)n * r / n_requests);
+    }
+    starts[n_requests] = n;
+    call->block_tokens = between(1, 3) == 1 ? 300 : between(1, 40);
+    for (int r = 0; r < n_requests; r++) {
+        int at = between(0, 90);
+        for (int t = starts[r]; t < starts[r + 1]; t++) {
+            positions[t] = at;
+            at += draw() % 5 == 0 ? between(1, 9) : 1;
+        }
+    }
+    *start = integers(starts, n_requests + 1);
+    *position = integers(positions, n);
+    free(starts);
+    free(positions);
+    call->start = (*start)->host;
+    call->position = (*position)->host;
+    call->n_requests = n_requests;
+    call->blocks = draw() % 2 ? KERNEL_BLOCKS_LARGEST : KERNEL_BLOCKS_SHARE;
+    call->block_experts = between(call->n_active, call->n_experts);
+    call->block_share = draw() % 4 == 0 ? 1 : 0.6f;
+}
+
 static void test_route(int n_tokens) {
     static const int sizes[] = {1, 8, 31, 32, 33, 64, 128, 256, 256};
     const bool grouped = draw() % 2, few = draw() % 3 == 0;
@@ -48,16 +78,24 @@ static void test_route(int n_tokens) {
         .n_groups_active = n_groups_active, .normalised = draw() % 2,
         .scale = draw() % 2 ? 1 : 2.5f,
         .router = grouped ? KERNEL_ROUTER_SIGMOID : KERNEL_ROUTER_SOFTMAX, .dtype = KERNEL_BF16);
+    struct array *start = NULL, *position = NULL;
+    if (grouped && n_tokens > 0 && draw() % 2) {
+        fill_blocks(&call, &start, &position);
+    }
     ref_moe_route(&call);
+    call.start = start ? start->device : NULL;
+    call.position = position ? position->device : NULL;
     call.logits = logits->device;
     call.bias = call.bias ? bias->device : NULL;
     call.expert = expert->device;
     call.weight = weight->device;
     launched(kernel_moe_route(&call, NULL), "route");
     char name[200];
-    snprintf(name, sizeof name, "route: %s, %d tokens, %d of %d experts, %d of %d groups%s",
+    snprintf(name, sizeof name,
+             "route: %s, %d tokens, %d of %d experts, %d of %d groups%s, blocks %d of %d: %d",
              grouped ? "sigmoid" : "softmax", n_tokens, n_active, n_experts, n_groups_active,
-             n_groups, few ? ", ties" : "");
+             n_groups, few ? ", ties" : "", (int)call.blocks, call.block_tokens,
+             call.block_experts);
     check_all(expert, name);
     float *got = pull(weight);
     double worst = 0;
@@ -356,6 +394,11 @@ static void test_refusals(void) {
     route.n_groups = 8;
     route.n_active = 9;
     check(kernel_moe_route(&route, NULL) == cudaErrorInvalidValue, "9 of a group of 8");
+    route.n_active = 8;
+    route.blocks = KERNEL_BLOCKS_SHARE;
+    route.block_tokens = 32;
+    route.block_experts = 7;
+    check(kernel_moe_route(&route, NULL) == cudaErrorInvalidValue, "7 experts of a block for 8");
     struct call_moe_sort sort = {.n_active = 17, .n_experts = 4};
     check(kernel_moe_sort(&sort, NULL) == cudaErrorInvalidValue, "17 active experts");
     struct call_moe_gate_up gate_up =

@@ -118,6 +118,53 @@ TEST(a_bias_moves_the_choice_but_not_the_weights) {
     ck_assert(r.expert[0] == 2 && r.expert[1] == 1);
 }
 
+/* Four tokens of two requests, two of which share a block: rows of logits of experts 0 to 7. */
+static const float of_blocks[4][E] = {{3, 2, 1, -9, -9, -9, -9, -9},
+                                      {-9, -9, 1, 2.5f, 0, -9, -9, -9},
+                                      {-9, -9, -9, -9, 3, 2, 1, -9},
+                                      {-9, -9, -9, -9, -9, 1, 2, 3}};
+
+static void route_blocks(struct call_moe_route call, const int32_t *position, int32_t *expert) {
+    static const int32_t start[3] = {0, 2, 4};
+    float weight[8];
+    call.logits = of_blocks;
+    call.expert = expert;
+    call.weight = weight;
+    call.logit_stride = call.n_experts = E;
+    call.n_tokens = 4;
+    call.n_active = 2;
+    call.n_groups = call.n_groups_active = 1;
+    call.scale = 1;
+    call.router = KERNEL_ROUTER_SIGMOID;
+    call.dtype = KERNEL_F32;
+    call.position = position;
+    call.start = start;
+    call.n_requests = 2;
+    call.block_tokens = 8;
+    ref_moe_route(&call);
+}
+
+TEST(tokens_of_a_block_choose_among_the_experts_that_it_admits) {
+    static const int32_t together[4] = {8, 9, 8, 9}, apart[4] = {7, 8, 14, 16};
+    static const int32_t alone[8] = {0, 1, 3, 2, 4, 5, 7, 6}, two[8] = {0, 3, 3, 0, 4, 7, 7, 4};
+    static const int32_t most[4] = {0, 1, 3, 0};
+    int32_t expert[8];
+    struct call_moe_route call = {.blocks = KERNEL_BLOCKS_LARGEST, .block_experts = 2};
+    route_blocks(call, together, expert);
+    ck_assert_mem_eq(expert, two, sizeof two);
+    route_blocks(call, apart, expert); /* each a block of its own */
+    ck_assert_mem_eq(expert, alone, sizeof alone);
+    /* Votes of the first block: 0.953, 0.924, 0.881 and 0.731 of experts 0, 3, 1 and 2, of which
+     * three exceed 0.6. */
+    call = (struct call_moe_route){
+        .blocks = KERNEL_BLOCKS_SHARE, .block_experts = 2, .block_share = 0.6f};
+    route_blocks(call, together, expert);
+    ck_assert_mem_eq(expert, most, sizeof most);
+    call.block_experts = 8;
+    route_blocks(call, together, expert);
+    ck_assert_mem_eq(expert, alone, sizeof alone);
+}
+
 TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
     for (int i = -4000; i <= 4000; i++) {
         const float x = (float)i * 0.031f;

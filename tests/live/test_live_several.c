@@ -1,16 +1,13 @@
 /* Several blocks at once on the CPU: the tokens of a plain implementation of D2F, MultiBD, d3LLM
  * and DSB (experiments/study/reference/several_blocks.py), which reads the same checkpoints in
  * float32, in as many passes and over as many positions. */
-#include <jansson.h>
-
-#include "tests/support/cli.h"
-#include "traces/decode_trace.h"
+#include "tests/support/specified.h"
 
 #define PROMPTS "tests/golden/engine/dllm-cache/prompts.jsonl"
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_PROMPTS = 10, N_SETTINGS = 15 };
+enum { N_SETTINGS = 15 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -53,89 +50,35 @@ static void settings_of(const json_t *line, char settings[N_SET][64]) {
     }
 }
 
-static int64_t whole_at(const json_t *line, const char *key, size_t i) {
-    return (int64_t)json_integer_value(json_array_get(json_object_get(line, key), i));
-}
-
-/* Returns how many positions are prefilled: the prompts' whole blocks. */
-static int64_t assert_tokens(const json_t *line, const char *outputs) {
-    static char text[16384];
-    const json_t *said = json_object_get(line, "block");
-    const int64_t block = said != NULL ? json_integer_value(said) : 32;
-    int64_t prefilled = 0;
-    FILE *file = fopen(outputs, "r");
-    ck_assert_ptr_nonnull(file);
-    for (size_t i = 0; i < N_PROMPTS; i++) {
-        ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
-        json_t *got = json_loads(text, 0, NULL);
-        const size_t of = (size_t)json_integer_value(json_object_get(got, "number"));
-        const int64_t prompt = json_integer_value(json_object_get(got, "prompt_tokens"));
-        ck_assert_msg(json_equal(json_object_get(got, "output"),
-                                 json_array_get(json_object_get(line, "tokens"), of)),
-                      "prompt %zu", of);
-        prefilled += is_bidirectional(line) ? 0 : prompt / block * block;
-        json_decref(got);
+static void decodes_so(const json_t *line, size_t number) {
+    char settings[N_SET][64];
+    const json_t *block = json_object_get(line, "block");
+    const bool is_wide = is_bidirectional(line);
+    int64_t positions = 0;
+    settings_of(line, settings);
+    const char *const start[] = {"--weights",
+                                 is_wide ? MODELS "llada-2m" : MODELS "sdar-2m",
+                                 "--workload",
+                                 PROMPTS,
+                                 "--output-tokens",
+                                 "64",
+                                 "--system",
+                                 system_of(line),
+                                 NULL};
+    const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
+                               settings[4], settings[5], NULL};
+    json_t *summary = specified_run(
+        line, start, set, block != NULL ? json_integer_value(block) : 32, number, &positions);
+    positions = is_wide ? 0 : positions; /* prefilled */
+    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
+        positions += specified_at(line, "run", i);
     }
-    fclose(file);
-    return prefilled;
+    ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")), positions);
+    json_decref(summary);
 }
 
-static void assert_passes(const json_t *line, const char *path) {
-    struct decode_trace *trace;
-    struct err err = {0};
-    ck_assert_int_eq(decode_trace_read(path, DECODE_POSITIONS, &trace, &err), 0);
-    const struct decode_source source = decode_trace_source(trace);
-    for (size_t i = 0; i < N_PROMPTS; i++) {
-        struct decode_pass pass;
-        int64_t n = 0;
-        while (source.pass(source.state, i, (uint32_t)n, &pass, &err) == 0) {
-            n++;
-        }
-        ck_assert_int_eq(n, whole_at(line, "passes", i));
-    }
-    decode_trace_close(trace);
-}
-
-/* All requests at once in packed batches, whose prompts are unlike; the run is recorded, and the
- * record played. */
 TEST(tokens_passes_and_positions_are_those_of_the_specification) {
-    static char line[65536];
-    char outputs[512], decisions[512], db[512];
-    snprintf(outputs, sizeof outputs, "%s", scratch_path("outputs.jsonl"));
-    snprintf(decisions, sizeof decisions, "%s", scratch_path("decisions.db"));
-    snprintf(db, sizeof db, "%s", scratch_path("runs.db"));
-    FILE *file = fopen(TOKENS, "r");
-    ck_assert_ptr_nonnull(file);
-    size_t n_lines = 0;
-    for (; fgets(line, sizeof line, file) != NULL; n_lines++) {
-        json_t *setting = json_loads(line, 0, NULL);
-        char settings[N_SET][64], run[16];
-        ck_assert_ptr_nonnull(setting);
-        settings_of(setting, settings);
-        const bool is_wide = is_bidirectional(setting);
-        char *said =
-            PRINTS("run", "--json", "--backend", "cpu", "--clock", "virtual", "--weights",
-                   is_wide ? MODELS "llada-2m" : MODELS "sdar-2m", "--workload", PROMPTS,
-                   "--output-tokens", "64", "--eos", "none", "--system", system_of(setting),
-                   "--outputs", outputs, "--decode-out", decisions, "--db", db, "--levels",
-                   "events", "--set", settings[0], "--set", settings[1], "--set", settings[2],
-                   "--set", settings[3], "--set", settings[4], "--set", settings[5]);
-        json_t *summary = json_loads(said, 0, NULL);
-        int64_t positions = assert_tokens(setting, outputs);
-        assert_passes(setting, decisions);
-        for (size_t i = 0; i < N_PROMPTS; i++) {
-            positions += whole_at(setting, "run", i);
-        }
-        ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")),
-                         positions);
-        snprintf(run, sizeof run, "%zu", n_lines + 1);
-        free(PRINTS("replay", "--db", db, "--run", run));
-        json_decref(summary);
-        json_decref(setting);
-        free(said);
-    }
-    fclose(file);
-    ck_assert_uint_eq(n_lines, N_SETTINGS);
+    specified_each(TOKENS, N_SETTINGS, decodes_so);
 }
 
 SUITE("live several")

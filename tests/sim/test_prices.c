@@ -407,6 +407,47 @@ TEST(a_trained_router_hits_the_experts_that_were_counted) {
     ck_assert_int_eq(routing_make(dense, 5, false, &chance, &err), ERR_USAGE);
 }
 
+TEST(a_block_hits_no_more_experts_than_it_admits) {
+    struct err err = {0};
+    struct model mini = *model_find("llada2-mini", &err);
+    struct expert_routing routing;
+    mini.block_routing = BLOCK_ROUTING_LARGEST;
+    mini.block_experts = 48;
+    ck_assert_int_eq(model_check(&mini, "test", &err), 0);
+    for (int has_random_weights = 0; has_random_weights < 2; has_random_weights++) {
+        ck_assert_int_eq(routing_make(&mini, 0, has_random_weights, &routing, &err), 0);
+        ck_assert(routing.is_by_block && !routing.is_random);
+        ck_assert_int_eq(routing.provenance.kind, PROVENANCE_ASSUMED);
+        ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 32), 48, 1e-9);
+        ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 1), 8, 1e-9);
+        /* Blocks of different requests choose apart. */
+        ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 128),
+                                256 * (1 - pow(1 - 48. / 256, 4)), 1e-6);
+    }
+    mini.block_experts = 128; /* more than the tokens hit by themselves */
+    ck_assert_int_eq(routing_make(&mini, 0, false, &routing, &err), 0);
+    ck_assert(!routing.is_by_block);
+    ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 32), 69.5, 1e-9);
+    mini.block_routing = BLOCK_ROUTING_SHARE;
+    mini.block_experts = 16;
+    ck_assert_int_eq(model_check(&mini, "test", &err), ERR_USAGE); /* of which share? */
+    mini.block_expert_share = 0.6;
+    ck_assert_int_eq(model_check(&mini, "test", &err), 0);
+    ck_assert_int_eq(routing_make(&mini, 0, false, &routing, &err), 0);
+    ck_assert_int_eq(routing.provenance.kind, PROVENANCE_IMPORTED);
+    ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 32), 16.5, 1e-9);
+    mini.share_experts_hit = 0;
+    ck_assert_int_eq(routing_make(&mini, 0, false, &routing, &err), 0);
+    ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 32), 16, 1e-9);
+    ck_assert_int_eq(routing_make(&mini, 100, false, &routing, &err), 0); /* what is asked goes */
+    ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 32), 100, 1e-9);
+    mini.block_experts = 7; /* a token has 8 */
+    ck_assert_int_eq(model_check(&mini, "test", &err), ERR_USAGE);
+    mini.block_experts = 16;
+    mini.router = ROUTER_SOFTMAX;
+    ck_assert_int_eq(model_check(&mini, "test", &err), ERR_USAGE);
+}
+
 /* Device time of one block of LLaDA2.0-mini on an H200 with `experts_hit` as given. */
 static double block_ms(const char *hits) {
     struct setting setting = {.key = "experts_hit", .place = "test"};

@@ -182,4 +182,5 @@ def main():
               f"torch {torch.__version__}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+#include <math.h>
+
+#include "sim/policy/decoder/speculation.h"
+
+static const char *const when_words[] = {"static", "dynamic", "span", NULL};
+
+static const struct param params[] = {
+    {"threshold", PARAM_F64, 0, "1", "0.85", 0, 1, NULL, offsetof(struct speculation, threshold),
+     "confidence above which a draft is committed where a pass is not checked"},
+    {"when", PARAM_WORD, 0, "1", "static", 0, 0, when_words, offsetof(struct speculation, when),
+     "which passes are checked: those whose first masks are expected to stand in number by "
+     "decoder.least more than decoder.cost, than that times the drafts above the threshold "
+     "(dynamic), or those whose first run has decoder.span masks"},
+    {"cost", PARAM_F64, 0, "1", "1", 0, 1e6, NULL, offsetof(struct speculation, cost),
+     "drafts that a check has to win (SDAR with blocks of 4: 1; 0: always) [decoder.when != span]"},
+    {"least", PARAM_F64, 0, "1", "0", 0, 1e6, NULL, offsetof(struct speculation, least),
+     "drafts more than that [decoder.when != span]"},
+    {"span", PARAM_U32, 0, "tokens", "8", 1, 4096, NULL, offsetof(struct speculation, span),
+     "masks of the first run that are checked [decoder.when = span]"},
+};
+
+uint32_t speculation_run(const struct decode_seen *seen) {
+    uint32_t n = 1;
+    while (n < seen->n && seen->offset[n] == seen->offset[n - 1] + 1) {
+        n++;
+    }
+    return n;
+}
+
+bool speculation_checks(const struct speculation *state, const struct decode_seen *seen,
+                        uint32_t vocab) {
+    const uint32_t run = speculation_run(seen);
+    double expected = 0, stands = 1, n_sure = 0;
+    for (uint32_t i = 0; i < run; i++) {
+        stands *= exp((double)seen->entropy[i] / log((double)vocab));
+        expected += stands;
+    }
+    for (uint32_t i = 0; i < seen->n; i++) {
+        n_sure += (double)seen->confidence[i] > state->threshold;
+    }
+    const double cost = state->cost * (state->when == SPECULATE_DYNAMIC ? n_sure : 1);
+    return state->when == SPECULATE_SPAN ? run >= state->span : expected - cost >= state->least;
+}
+
+static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {
+    const struct speculation *state = opaque;
+    (void)request;
+    *out = (struct decode_rule){
+        .kind = DECODE_THRESHOLD, .rank = RANK_CONFIDENCE, .threshold = (float)state->threshold};
+}
+
+const struct decoder decoder_self_speculation = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_DECODER,
+               .size = sizeof(struct decoder),
+               .state_bytes = sizeof(struct speculation),
+               .name = "self-speculation",
+               .doc = "a model checks its own drafts token by token, in passes of twice the rows "
+                      "(S2D2)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .rule = rule,
+    .reads_statistics = 1,
+};

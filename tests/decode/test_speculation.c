@@ -1,0 +1,152 @@
+/* Self-speculation: which passes are checked, over how many rows, what a check commits, and what it
+ * does not go with. */
+#include <jansson.h>
+#include <math.h>
+
+#include "sim/decode/process.h"
+#include "sim/policy/decoder/speculation.h"
+#include "tests/support/cli.h"
+#include "tests/support/says.h"
+
+TEST(a_pass_is_checked_where_its_first_drafts_are_expected_to_stand) {
+    /* Entropies of 0, log V / 2 and log V: chances of 1, e^-0.5 and e^-1 to stand. */
+    const float log_v = logf(1000);
+    const uint32_t offset[] = {2, 3, 4, 7};
+    const float entropy[] = {0, -log_v / 2, -log_v, 0}, confidence[] = {0.9f, 0.4f, 0.1f, 0.95f};
+    const struct decode_seen seen = {
+        .n = 4, .offset = offset, .confidence = confidence, .entropy = entropy};
+    const double expected = 1 + exp(-0.5) + exp(-1.5);
+    ck_assert_uint_eq(speculation_run(&seen), 3);
+    struct speculation state = {.threshold = 0.85, .cost = expected - 0.01};
+    ck_assert(speculation_checks(&state, &seen, 1000));
+    state.cost = expected + 0.01;
+    ck_assert(!speculation_checks(&state, &seen, 1000));
+    state.cost = 1;
+    state.least = expected - 0.99;
+    ck_assert(!speculation_checks(&state, &seen, 1000));
+    state = (struct speculation){
+        .when = SPECULATE_DYNAMIC, .threshold = 0.85, .cost = expected / 2 - 0.01};
+    ck_assert(speculation_checks(&state, &seen, 1000)); /* two drafts are sure */
+    state.threshold = 0.3;
+    ck_assert(!speculation_checks(&state, &seen, 1000));
+    state = (struct speculation){.when = SPECULATE_SPAN, .span = 3};
+    ck_assert(speculation_checks(&state, &seen, 1000));
+    state.span = 4;
+    ck_assert(!speculation_checks(&state, &seen, 1000));
+}
+
+/* A token that is settled at some confidence is so at every larger one. */
+TEST(a_position_has_settled_as_often_as_it_is_sure) {
+    int n = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        const bool is = process_is_settled(3, 7, i, 0.6f);
+        ck_assert(!is || process_is_settled(3, 7, i, 0.8f));
+        ck_assert(process_is_settled(3, 7, i, 1.0f));
+        n += is;
+    }
+    ck_assert_int_gt(n, 550);
+    ck_assert_int_lt(n, 650);
+}
+
+#define ASKED(...)                                                                                 \
+    "run", "--gpu", "h100", "--system", "lmdeploy", "--model", "llada2-mini", "--workload",        \
+        "math", "--requests", "8", "--json", __VA_ARGS__
+
+static json_int_t number(const char *text, const char *key) {
+    json_t *run = json_loads(text, 0, NULL);
+    const json_int_t n = json_integer_value(json_object_get(run, key));
+    json_decref(run);
+    return n;
+}
+
+static json_int_t steps_of(const char *decoder, const char *cost, json_int_t *tokens) {
+    char *said = PRINTS(ASKED("--rate", "1", "--decoder", decoder, "--set", "decoder.threshold=0.7",
+                              "--set", cost));
+    const json_int_t steps = number(said, "request_steps");
+    ck_assert_int_eq(number(said, "completed"), 8);
+    *tokens = number(said, "tokens_processed");
+    free(said);
+    return steps;
+}
+
+/* The drafts of a pass are those that a threshold is applied to where it is not checked. */
+TEST(a_model_that_never_checks_is_a_threshold) {
+    json_int_t plain = 0, never = 0, always = 0;
+    const json_int_t steps = steps_of("threshold", "temperature=1", &plain);
+    ck_assert_int_eq(steps_of("self-speculation", "decoder.cost=100000", &never), steps);
+    ck_assert_int_eq(never, plain);
+    const json_int_t checked = steps_of("self-speculation", "decoder.cost=0", &always);
+    ck_assert(checked != steps);
+    /* Drafts of 32 rows and checks of 64 take turns, and a pass of 32 stores the block. */
+    ck_assert_int_gt(always, 42 * checked);
+    ck_assert_int_lt(always, 48 * checked);
+}
+
+/* Drafts that are all settled are what a check would choose: a block is drafted, checked, stored.
+ */
+TEST(drafts_that_stand_are_committed_by_one_check) {
+    json_int_t steps[2] = {0};
+    for (int never = 0; never < 2; never++) {
+        char *said = PRINTS(ASKED("--rate", "1", "--decoder", "self-speculation", "--set",
+                                  "confidence_drop=-30", "--set",
+                                  never ? "decoder.cost=100000" : "decoder.cost=0"));
+        steps[never] = number(said, "request_steps");
+        free(said);
+    }
+    const json_int_t n_blocks = steps[0] - steps[1];
+    ck_assert_int_gt(n_blocks, 8);
+    ck_assert_int_eq(steps[1], 8 + 2 * n_blocks); /* each prompt is a step */
+}
+
+TEST(a_check_runs_twice_the_rows_of_a_draft) {
+    static const char *const rows[] = {"32 query tokens, 32 logit rows",
+                                       "64 query tokens, 32 logit rows",
+                                       "32 query tokens, 32 logit rows"};
+    static const char *const steps[] = {"1", "2", "3"};
+    for (int i = 0; i < 3; i++) {
+        char *said =
+            PRINTS("explain", "--gpu", "h100", "--system", "lmdeploy", "--model", "llada2-mini",
+                   "--decoder", "self-speculation", "--set", "decoder.cost=0", "--step", steps[i]);
+        ck_assert_msg(strstr(said, rows[i]) != NULL, "step %s: %.400s", steps[i], said);
+        free(said);
+    }
+}
+
+/* Drafts outlive the loss of keys and values. */
+TEST(recorded_steps_are_played_with_preemptions_too) {
+    char path[512];
+    snprintf(path, sizeof path, "%s", scratch_path("runs.db"));
+    char *said = PRINTS(ASKED("--rate", "50", "--decoder", "self-speculation", "--set",
+                              "pool_pages=14", "--db", path, "--levels", "events"));
+    ck_assert_int_gt(number(said, "preemptions"), 0);
+    free(PRINTS("replay", "--db", path, "--run", "1"));
+    free(said);
+}
+
+TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
+#define WITH(...)                                                                                  \
+    "run", "--gpu", "h100", "--requests", "1", "--rate", "1", "--decoder", "self-speculation",     \
+        __VA_ARGS__
+    REFUSES(2,
+            "unmask: decoder self-speculation checks with blocks of one token what blocks of many "
+            "drafted, with logits of their own positions, and LLaDA-8B Base/Instruct/1.5 is "
+            "bidirectional",
+            WITH("--system", "vanilla"));
+    REFUSES(2,
+            "unmask: decoder self-speculation runs twice the rows of a block, and 2 x block_tokens "
+            "= 8 are more than max_batched_tokens = 7",
+            WITH("--system", "sdar", "--set", "max_batched_tokens=7"));
+    REFUSES(2,
+            "unmask: decoder self-speculation drafts and checks a whole block, the most likely "
+            "token of each position: set sampling = off",
+            WITH("--system", "sdar", "--set", "sampling=on"));
+    REFUSES(2,
+            "unmask: decoder self-speculation drafts and checks a whole block, the most likely "
+            "token of each position: set cache = exact",
+            WITH("--system", "focus"));
+    REFUSES(2, "unmask: decoder self-speculation does not run live, for it has passes of twice",
+            WITH("--system", "sdar", "--backend", "cpu", "--weights",
+                 "experiments/train/models/sdar-2m"));
+}
+
+SUITE("speculation")

@@ -1,0 +1,113 @@
+/* Live runs held to what a plain implementation of a specification decoded: lines of JSON, one for
+ * each setting, with the tokens of every prompt and the passes that it took. */
+#ifndef UNMASK_TESTS_SUPPORT_SPECIFIED_H
+#define UNMASK_TESTS_SUPPORT_SPECIFIED_H
+
+#include <jansson.h>
+
+#include "tests/support/cli.h"
+#include "traces/decode_trace.h"
+
+enum { SPECIFIED_PROMPTS = 10 };
+
+static inline int64_t specified_at(const json_t *line, const char *key, size_t i) {
+    return (int64_t)json_integer_value(json_array_get(json_object_get(line, key), i));
+}
+
+/* The outputs of a run are the line's tokens. Returns the prompts' tokens in whole blocks. */
+static inline int64_t specified_tokens(const json_t *line, const char *outputs, int64_t block) {
+    static char text[16384];
+    int64_t whole = 0;
+    FILE *file = fopen(outputs, "r");
+    ck_assert_ptr_nonnull(file);
+    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
+        ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
+        json_t *got = json_loads(text, 0, NULL);
+        const size_t of = (size_t)json_integer_value(json_object_get(got, "number"));
+        const int64_t prompt = json_integer_value(json_object_get(got, "prompt_tokens"));
+        char *said = json_dumps(line, JSON_COMPACT);
+        ck_assert_msg(json_equal(json_object_get(got, "output"),
+                                 json_array_get(json_object_get(line, "tokens"), of)),
+                      "prompt %zu of %.160s", of, said);
+        whole += prompt / block * block;
+        free(said);
+        json_decref(got);
+    }
+    fclose(file);
+    return whole;
+}
+
+/* The decisions of a run are as many passes as the line says and, where it says how many tokens
+ * were replaced, as many of those. */
+static inline void specified_passes(const json_t *line, const char *path) {
+    struct decode_trace *trace;
+    struct err err = {0};
+    ck_assert_int_eq(decode_trace_read(path, DECODE_POSITIONS, &trace, &err), 0);
+    const struct decode_source source = decode_trace_source(trace);
+    const bool says_replaced = json_object_get(line, "replaced") != NULL;
+    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
+        struct decode_pass pass;
+        int64_t n = 0, revised = 0;
+        for (; source.pass(source.state, i, (uint32_t)n, &pass, &err) == 0; n++) {
+            revised += pass.revised;
+        }
+        ck_assert_int_eq(n, specified_at(line, "passes", i));
+        ck_assert_int_eq(revised, says_replaced ? specified_at(line, "replaced", i) : 0);
+    }
+    decode_trace_close(trace);
+}
+
+/* Runs what a line of `path` says, recorded, all requests at once in packed batches, and plays the
+ * record. `start` and `settings` end with NULL and are options and KEY=VALUEs. Returns the summary.
+ */
+static inline json_t *specified_run(const json_t *line, const char *const *start,
+                                    const char *const *settings, int64_t block, size_t number,
+                                    int64_t *whole) {
+    const char *words[CLI_MOST_ARGS + 1] = {"run",     "--json", "--backend", "cpu",      "--clock",
+                                            "virtual", "--eos",  "none",      "--levels", "events"};
+    static char outputs[512], decisions[512], db[512];
+    char run[16];
+    size_t n = 10;
+    snprintf(outputs, sizeof outputs, "%s", scratch_path("outputs.jsonl"));
+    snprintf(decisions, sizeof decisions, "%s", scratch_path("decisions.db"));
+    snprintf(db, sizeof db, "%s", scratch_path("runs.db"));
+    const char *const files[] = {"--outputs", outputs, "--decode-out", decisions, "--db", db, NULL};
+    const char *const *const lists[] = {files, start};
+    for (size_t l = 0; l < 2; l++) {
+        for (size_t i = 0; lists[l][i] != NULL; i++) {
+            words[n++] = lists[l][i];
+        }
+    }
+    for (size_t i = 0; settings[i] != NULL; i++) {
+        words[n++] = "--set";
+        words[n++] = settings[i];
+    }
+    ck_assert_uint_lt(n, CLI_MOST_ARGS);
+    char *said = cli_text(cli_run(&(const struct child){0}, words));
+    json_t *summary = json_loads(said, 0, NULL);
+    free(said);
+    *whole = specified_tokens(line, outputs, block);
+    specified_passes(line, decisions);
+    snprintf(run, sizeof run, "%zu", number);
+    free(PRINTS("replay", "--db", db, "--run", run));
+    return summary;
+}
+
+/* Calls `each` with every line, numbered from 1, of which there are n_lines. */
+static inline void specified_each(const char *path, size_t n_lines,
+                                  void (*each)(const json_t *line, size_t number)) {
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    size_t n = 0;
+    while (fgets(text, sizeof text, file) != NULL) {
+        json_t *line = json_loads(text, 0, NULL);
+        ck_assert_ptr_nonnull(line);
+        each(line, ++n);
+        json_decref(line);
+    }
+    fclose(file);
+    ck_assert_uint_eq(n, n_lines);
+}
+
+#endif
