@@ -35,7 +35,7 @@ void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
 
 /* ---- a batch in pieces, for several replicas at once (engine/fleet.h) ---- */
 
-/* Takes the clock of another, and locks `policies` while it asks a policy in the middle of
+/* Takes the clock of another and its tokens of prompts, and locks `policies` while it asks a policy in the middle of
  * live_run. Before the first submission. */
 void live_join(struct live *live, struct live *of, pthread_mutex_t *policies);
 

@@ -368,9 +368,9 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 
 /* The rest is the inner one's. */
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                 struct err *err) {
+                 const struct beginning *beginning, struct err *err) {
     const struct executor *inner = &((struct inbox *)state)->inner;
-    return inner->admit(inner->state, replica, slot, request, err);
+    return inner->admit(inner->state, replica, slot, request, beginning, err);
 }
 
 static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,

@@ -81,20 +81,22 @@ void sharing_init(struct lifecycle *life) {
     uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
     uint32_t page = (uint32_t)common_divisor(settings->page_tokens, unit);
     ASSERT(page > 0);
+    const bool tracks = is_on || executor->tells_tokens;
     life->sharing =
         (struct sharing){.is_on = is_on,
+                         .tracks = tracks,
                          .assumes = is_on && executor->assumes_prefixes,
                          .page_tokens = page,
                          .match_tokens = unit,
                          .page_bytes = system->budget.unit_bytes / (settings->page_tokens / page)};
-    if (is_on) {
+    if (tracks) {
         const size_t room = 2 * (size_t)life->n_slots + 1024, most = 1 << 20;
         contents_init(&life->sharing.contents, room < most ? room : most);
     }
 }
 
 void sharing_fini(struct lifecycle *life) {
-    if (life->sharing.is_on) {
+    if (life->sharing.tracks) {
         contents_fini(&life->sharing.contents);
     }
 }
@@ -107,9 +109,15 @@ void sharing_init_replica(struct lifecycle *life, uint32_t replica) {
         ASSERT(n >= 0 && n < UINT32_MAX / 4);
         page_cache_init(&life->replicas[replica].pages, (uint32_t)n, &watch);
     }
+    if (sharing_has_pages(life) && life->asked->executor.shares_pages) {
+        struct page_lists *lists = &life->replicas[replica].page_lists;
+        lists->cache = &life->replicas[replica].pages;
+        lists->items = mem_reserved(life->n_slots, sizeof *lists->items);
+    }
 }
 
 void sharing_fini_replica(struct replica *replica) {
+    mem_released(replica->page_lists.items);
     page_cache_fini(&replica->pages);
 }
 
@@ -198,10 +206,16 @@ uint32_t sharing_look(const struct lifecycle *life, uint32_t replica, uint32_t s
 void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     struct contents *contents = &life->sharing.contents;
     struct tracked *tracked = &life->tracked[slot];
-    if (!life->sharing.is_on) {
+    if (!life->sharing.tracks) {
         return;
     }
     tracked->shared = (struct shared){.content = contents_arrive(contents, arrival)};
+    if (life->asked->executor.tells_tokens) {
+        contents_cut(contents, tracked->shared.content);
+    }
+    if (!life->sharing.is_on) {
+        return;
+    }
     const struct content *content = &contents->items[tracked->shared.content];
     tracked->record.shared_tokens = content->shared_tokens;
     tracked->record.shared_with =
@@ -385,8 +399,30 @@ void sharing_release(struct lifecycle *life, struct replica *replica, uint32_t s
     replica->kv_used_bytes = replica->pages.n_held * life->sharing.page_bytes;
 }
 
+const struct page_lists *sharing_lists(const struct lifecycle *life, struct replica *replica) {
+    struct page_lists *lists = &replica->page_lists;
+    if (lists->items == NULL) {
+        return NULL;
+    }
+    lists->n = replica->n_running;
+    for (uint32_t i = 0; i < lists->n; i++) {
+        const uint32_t slot = replica->running[i];
+        lists->items[i] = (struct page_list){slot, &of(life, slot)->holder};
+    }
+    return lists;
+}
+
+void sharing_known(struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    if (life->sharing.tracks) {
+        const uint32_t answer = request->answer_tokens;
+        life->sharing.contents.items[of(life, slot)->content].known_tokens =
+            request->prompt_tokens + (answer > 0 ? answer : request->output_tokens);
+    }
+}
+
 void sharing_leave(struct lifecycle *life, uint32_t slot) {
-    if (life->sharing.is_on) {
+    if (life->sharing.tracks) {
         count_waiter(life, slot, false);
         contents_drop(&life->sharing.contents, of(life, slot)->content);
     }
