@@ -670,7 +670,14 @@ void inbox_show(void *state, uint64_t id, const int32_t *tokens, uint32_t n) {
 
 int inbox_output(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err) {
     (void)err;
-    take_tokens(state, id, tokens, n, true);
+    struct inbox *inbox = state;
+    take_tokens(inbox, id, tokens, n, true);
+    pthread_mutex_lock(&inbox->lock);
+    const struct call *call = find(inbox, id);
+    if (call != NULL && inbox->request.answer != NULL) {
+        inbox->request.answer(inbox->request.state, call, tokens, n);
+    }
+    pthread_mutex_unlock(&inbox->lock);
     return 0;
 }
 

@@ -15,6 +15,18 @@ bool sharing_has_pages(const struct lifecycle *life) {
     return life->sharing.is_on && !life->sharing.assumes;
 }
 
+/* Up to where tokens decide on what is in a page: the end of its block, whose positions see each
+ * other. */
+static uint32_t end_of_block(const struct sharing *sharing, uint32_t page) {
+    const uint32_t pages = sharing->match_tokens / sharing->page_tokens;
+    return (page / pages + 1) * sharing->match_tokens;
+}
+
+static uint32_t content_of_page(const struct sharing *sharing, uint32_t content, uint32_t page) {
+    uint32_t until;
+    return contents_at(&sharing->contents, content, end_of_block(sharing, page), &until);
+}
+
 /* ---- bytes in struct request ---- */
 
 /* Sums over running requests do not change: what is needed and what is held become less alike. */
@@ -42,12 +54,12 @@ static uint64_t held_since(void *state, uint32_t slot) {
 static uint32_t find_heir(void *state, uint32_t index, const struct page *page, uint32_t leaver) {
     const struct lifecycle *life = state;
     const struct replica *replica = &life->replicas[index];
-    uint32_t end = (page->number + 1) * life->sharing.page_tokens, until, i = 0;
+    uint32_t i = 0;
     for (; i < replica->n_running; i++) {
         uint32_t slot = replica->running[i];
         const struct shared *shared = of(life, slot);
         if (slot != leaver && shared->holder.n_found > page->number &&
-            contents_at(&life->sharing.contents, shared->content, end, &until) == page->content) {
+            content_of_page(&life->sharing, shared->content, page->number) == page->content) {
             break;
         }
     }
@@ -148,8 +160,9 @@ static struct match match_pages(const struct lifecycle *life, uint32_t replica, 
     struct match match = {0, 0, 0}, whole = match;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t end = (i + 1) * sharing->page_tokens;
-        if (end > until || at == CONTENT_NONE) {
-            at = contents_at(&sharing->contents, content, end, &until);
+        uint32_t block_end = end_of_block(sharing, i);
+        if (block_end > until || at == CONTENT_NONE) {
+            at = contents_at(&sharing->contents, content, block_end, &until);
         }
         uint32_t page = page_cache_find(pages, at, i);
         if (page == PAGE_NONE) {
@@ -290,9 +303,8 @@ static uint32_t pages_missing(const struct lifecycle *life, uint32_t slot, uint3
 /* The page that comes next in its canvas, if that can be found; PAGE_NONE otherwise. */
 static uint32_t next_page(const struct lifecycle *life, const struct replica *replica,
                           const struct shared *shared) {
-    uint32_t number = shared->holder.n_found, until;
-    uint32_t end = (number + 1) * life->sharing.page_tokens;
-    uint32_t at = contents_at(&life->sharing.contents, shared->content, end, &until);
+    const uint32_t number = shared->holder.n_found;
+    const uint32_t at = content_of_page(&life->sharing, shared->content, number);
     return page_cache_find(&replica->pages, at, number);
 }
 
@@ -364,8 +376,7 @@ static void publish(struct lifecycle *life, struct replica *replica, uint32_t sl
     struct shared *shared = of(life, slot);
     struct page_holder *holder = &shared->holder;
     while (holder->n_own > 0 && (holder->n_found + 1) * sharing->page_tokens <= tokens) {
-        uint32_t until, end = (holder->n_found + 1) * sharing->page_tokens;
-        uint32_t at = contents_at(&sharing->contents, shared->content, end, &until);
+        const uint32_t at = content_of_page(sharing, shared->content, holder->n_found);
         page_cache_publish(&replica->pages, holder, slot, at);
     }
     set_lent(life, slot, holder_pages(holder) - holder->n_charged, true);

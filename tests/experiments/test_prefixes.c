@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/serve/prefixes.h"
+#include "experiments/run/prefixes.h"
 #include "sim/base/rng.h"
 #include "tests/support/rig.h"
 

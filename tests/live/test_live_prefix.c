@@ -1,5 +1,8 @@
 /* Live runs under prefix caching on the CPU: requests that begin alike hold the same pages, and
  * get the tokens that they get without. */
+#include <jansson.h>
+
+#include "tests/support/cli.h"
 #include "tests/support/live.h"
 
 enum { N = 4, LATER = 1000000000 };
@@ -212,6 +215,74 @@ TEST(a_simulation_a_live_run_and_its_replay_take_the_same_steps) {
         free(again);
         free(carried_out);
         system_close(system);
+    }
+}
+
+/* ---- a trained model, and prompts of text ---- */
+
+/* Questions after the same three examples, and two of another beginning. */
+static const char *questions(void) {
+    const char *path = scratch_path("questions.jsonl");
+    FILE *in = fopen("experiments/train/prompts/easy.jsonl", "r"), *out = fopen(path, "w");
+    char line[4096], examples[4096] = "";
+    ck_assert(in != NULL && out != NULL);
+    for (int i = 0; i < 11; i++) {
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, in));
+        json_t *asked = json_loads(line, 0, NULL);
+        const char *prompt = json_string_value(json_object_get(asked, "prompt"));
+        char text[8192];
+        if (i < 3) {
+            const char *answer = json_string_value(json_object_get(asked, "answer"));
+            snprintf(examples + strlen(examples), sizeof examples - strlen(examples), "%s%s\n",
+                     prompt, answer);
+        } else {
+            snprintf(text, sizeof text, "%s%s", i < 9 ? examples : "", prompt);
+            json_t *question = json_pack("{s:s, s:i}", "prompt", text, "output_tokens", 40);
+            ck_assert_int_eq(json_dumpf(question, out, JSON_COMPACT), 0);
+            fputc('\n', out);
+            json_decref(question);
+        }
+        json_decref(asked);
+    }
+    fclose(in);
+    fclose(out);
+    return path;
+}
+
+/* The outputs, which the caller frees; the tokens found. */
+static char *answers(const char *prompts, const char *settings[3], int64_t *found) {
+    const char *outputs = scratch_path("outputs.jsonl");
+    char *text = PRINTS("run", "--backend", "cpu", "--weights", "experiments/train/models/sdar-2m",
+                        "--system", "sglang", "--workload", prompts, "--set", settings[0], "--set",
+                        settings[1], "--set", settings[2], "--outputs", outputs, "--json");
+    json_t *printed = json_loads(text, 0, NULL);
+    ck_assert_int_eq(json_integer_value(json_object_get(printed, "completed")), 8);
+    *found = json_integer_value(json_object_get(printed, "prefix_hit_tokens"));
+    json_decref(printed);
+    free(text);
+    return scratch_read(outputs);
+}
+
+/* Pages of a part of a block, too: those of one that is shared in part are not the same. */
+TEST(a_trained_model_answers_questions_that_begin_alike_as_without_the_cache) {
+    static const char *cases[][3] = {
+        {"prefix_caching=off", "page_tokens=32", "decoder.threshold=0.9"},
+        {"prefix_caching=on", "page_tokens=32", "decoder.threshold=0.9"},
+        {"prefix_caching=on", "page_tokens=4", "pool_pages=180"},
+        {"prefix_caching=off", "page_tokens=4", "pool_pages=180"}};
+    const char *prompts = questions();
+    int64_t found[4];
+    char *outputs[4];
+    for (int i = 0; i < 4; i++) {
+        outputs[i] = answers(prompts, cases[i], &found[i]);
+    }
+    ck_assert_str_eq(outputs[1], outputs[0]);
+    ck_assert_str_eq(outputs[3], outputs[2]);
+    ck_assert_int_eq(found[0] + found[3], 0);
+    ck_assert_int_ge(found[1], 5 * 96);
+    ck_assert_int_ge(found[2], 5 * 96);
+    for (int i = 0; i < 4; i++) {
+        free(outputs[i]);
     }
 }
 
