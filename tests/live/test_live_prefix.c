@@ -226,7 +226,7 @@ static const char *questions(void) {
     FILE *in = fopen("experiments/train/prompts/easy.jsonl", "r"), *out = fopen(path, "w");
     char line[4096], examples[4096] = "";
     ck_assert(in != NULL && out != NULL);
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 18; i++) {
         ck_assert_ptr_nonnull(fgets(line, sizeof line, in));
         json_t *asked = json_loads(line, 0, NULL);
         const char *prompt = json_string_value(json_object_get(asked, "prompt"));
@@ -235,8 +235,8 @@ static const char *questions(void) {
             const char *answer = json_string_value(json_object_get(asked, "answer"));
             snprintf(examples + strlen(examples), sizeof examples - strlen(examples), "%s%s\n",
                      prompt, answer);
-        } else {
-            snprintf(text, sizeof text, "%s%s", i < 9 ? examples : "", prompt);
+        } else if (i >= 10) {
+            snprintf(text, sizeof text, "%s%s", i < 17 ? examples : "", prompt);
             json_t *question = json_pack("{s:s, s:i}", "prompt", text, "output_tokens", 40);
             ck_assert_int_eq(json_dumpf(question, out, JSON_COMPACT), 0);
             fputc('\n', out);
@@ -279,8 +279,8 @@ TEST(a_trained_model_answers_questions_that_begin_alike_as_without_the_cache) {
     ck_assert_str_eq(outputs[1], outputs[0]);
     ck_assert_str_eq(outputs[3], outputs[2]);
     ck_assert_int_eq(found[0] + found[3], 0);
-    ck_assert_int_ge(found[1], 5 * 96);
-    ck_assert_int_ge(found[2], 5 * 96);
+    ck_assert_int_ge(found[1], 6 * 160);
+    ck_assert_int_ge(found[2], 6 * 160);
     for (int i = 0; i < 4; i++) {
         free(outputs[i]);
     }

@@ -117,13 +117,13 @@ TEST(pages_of_a_block_that_is_shared_in_part_are_not_shared) {
     static const char *const settings[] = {"prefix_caching=on", "block_tokens=32", "page_tokens=16",
                                            "decoder=fixed", NULL};
     struct arrival arrivals[] = {
-        {.id = 0, .prompt_tokens = 64, .output_tokens = 32, .leaves = 1},
-        {.id = 1, .prompt_tokens = 64, .output_tokens = 32, .shares = 1, .prefix_tokens = 48}};
+        {.id = 0, .prompt_tokens = 64, .output_tokens = 96, .leaves = 1},
+        {.id = 1, .prompt_tokens = 64, .output_tokens = 96, .shares = 1, .prefix_tokens = 48}};
     struct system *system = rig_system_of("sdar", NULL, "h100", true, settings);
     const int64_t page_bytes = system->budget.unit_bytes;
-    ck_assert_int_eq(serve(system, arrivals, 2, NULL).kv_peak_bytes, (6 + 6 - 2) * page_bytes);
+    ck_assert_int_eq(serve(system, arrivals, 2, NULL).kv_peak_bytes, (10 + 10 - 2) * page_bytes);
     arrivals[1].prefix_tokens = 64;
-    ck_assert_int_eq(serve(system, arrivals, 2, NULL).kv_peak_bytes, (6 + 6 - 4) * page_bytes);
+    ck_assert_int_eq(serve(system, arrivals, 2, NULL).kv_peak_bytes, (10 + 10 - 4) * page_bytes);
     system_close(system);
 }
 
