@@ -255,7 +255,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.rerun = c->fleet;
         request.accuracy = is_compared(c) ? &c->accuracy : NULL;
     }
-    const bool asks = c->questions->n > 0 && reader == NULL;
+    const bool asks = reader == NULL && c->questions != NULL && c->questions->n > 0;
     if (asks && (compose_is_live(c) || system->settings.prefix_caching)) {
         source = questions_source(c->questions, source, system->settings.prefix_caching);
     }
