@@ -111,6 +111,7 @@ struct asked {
     enum asks what;
     uint32_t slot;
     const struct request *request;
+    const struct beginning *beginning;
     uint32_t *answer_tokens;
     bool interrupted;
 };
@@ -120,7 +121,7 @@ static int ask_own(struct replica_engine *on, void *arguments, struct err *err) 
     const struct executor own = live_interface(on->live);
     switch (a->what) {
     case ASKS_ADMIT:
-        return own.admit(own.state, 0, a->slot, a->request, err);
+        return own.admit(own.state, 0, a->slot, a->request, a->beginning, err);
     case ASKS_GROW:
         return own.grow(own.state, 0, a->slot, a->request, err);
     case ASKS_SWAP_OUT:
@@ -145,9 +146,12 @@ static int ask_replica(struct fleet *fleet, uint32_t replica, struct asked asked
 }
 
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                 struct err *err) {
-    return ask_replica(state, replica,
-                       (struct asked){.what = ASKS_ADMIT, .slot = slot, .request = request}, err);
+                 const struct beginning *beginning, struct err *err) {
+    return ask_replica(
+        state, replica,
+        (struct asked){
+            .what = ASKS_ADMIT, .slot = slot, .request = request, .beginning = beginning},
+        err);
 }
 
 static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,

@@ -132,14 +132,14 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
 }
 
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                 struct err *err) {
+                 const struct beginning *beginning, struct err *err) {
     struct live *live = state;
     (void)replica;
     const int32_t *prompt =
         live->prompt != NULL ? live->prompt(live->prompt_state, request->id) : NULL;
     live->answer_tokens[slot] = request->preemptions > 0 ? live->answer_tokens[slot] : 0;
     note_swap(live, request->host_bytes);
-    return sessions_admit(&live->sessions, slot, request, prompt, err);
+    return sessions_admit(&live->sessions, slot, request, prompt, beginning, err);
 }
 
 static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
@@ -156,6 +156,9 @@ static void hand_out(struct live *live, uint32_t slot) {
     bool is_done = session->request->state == REQUEST_DONE;
     uint32_t answer = live->answer_tokens[slot];
     answer = answer > 0 ? answer : session->request->answer_tokens;
+    if (is_done && err->kind == ERR_NONE) {
+        (void)sessions_keep_output(&live->sessions, slot, live->output_tokens, err);
+    }
     if (live->output != NULL && is_done && err->kind == ERR_NONE &&
         sessions_read(&live->sessions, slot, live->output_tokens, err) == 0) {
         (void)live->output(live->output_state, session->request->id, live->output_tokens,
@@ -365,6 +368,9 @@ struct executor live_interface(struct live *live) {
     return (struct executor){
         .state = live,
         .wants_spans = true,
+        .shares_prefixes = true,
+        .shares_pages = true,
+        .tells_tokens = true,
         .unrolls = !outcome_is_watched(&live->outcome),
         .wants_positions = outcome_tracks_rows(&live->outcome),
         .decides_positions = outcome_tracks_rows(&live->outcome),
@@ -446,6 +452,7 @@ int64_t live_pool_bytes(const struct live *live) {
 
 void live_join(struct live *live, struct live *of, pthread_mutex_t *policies) {
     live->clock = of->clock;
+    live->sessions.beginnings = of->sessions.beginnings;
     live->policies = policies;
 }
 

@@ -35,8 +35,8 @@ void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
 
 /* ---- a batch in pieces, for several replicas at once (engine/fleet.h) ---- */
 
-/* Takes the clock of another, and locks `policies` while it asks a policy in the middle of
- * live_run. Before the first submission. */
+/* Takes the clock of another and its tokens of prompts, and locks `policies` while it asks a policy
+ * in the middle of live_run. Before the first submission. */
 void live_join(struct live *live, struct live *of, pthread_mutex_t *policies);
 
 /* What submit and wait of its interface do: the host's plan of a batch; its first step, or those

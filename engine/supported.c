@@ -33,8 +33,9 @@ static bool smooths(const struct system *s) {
     return s->settings.iteration == ITERATION_SMOOTH;
 }
 
-static bool shares_prefixes(const struct system *s) {
-    return s->settings.prefix_caching;
+static bool shares_parts_of_pages(const struct system *s) {
+    return s->settings.prefix_caching && s->model->mask == MASK_BLOCK_CAUSAL &&
+           s->settings.block_tokens % s->settings.page_tokens != 0;
 }
 
 static bool chooses_unrolled(const struct system *s) {
@@ -125,8 +126,8 @@ const struct feature feature_table[] = {
      "the model's logits decide on the next position, and the one before a masked position may be "
      "left out",
      NULL},
-    {OF_SYSTEM, LIVE, "prefix_caching = on", shares_prefixes,
-     "the engine has no rows that requests share", "prefix_caching = off"},
+    {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
+     "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
      "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
     {OF_DECODER, LIVE, "rules that rank positions, in blocks over 4,096 tokens", ranks_wide_blocks,

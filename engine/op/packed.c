@@ -323,9 +323,9 @@ static void append_pages(const struct filling *f, uint32_t i) {
     int32_t *pages = (int32_t *)array(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
     for (uint32_t t = 0; t < f->step->shape->spans[i]->queries; t++) {
         int32_t position = part->positions[t];
-        kv_rows[t] = kv->reads_only
-                         ? -1
-                         : kv->pages[position / page_rows] * page_rows + position % page_rows;
+        const int32_t page = position / page_rows;
+        const bool writes = !kv->reads_only && (kv->writes == NULL || kv->writes[page]);
+        kv_rows[t] = writes ? kv->pages[page] * page_rows + position % page_rows : -1;
         extent[t] = kv->extent[t];
     }
     for (int32_t page = 0; page < width; page++) {

@@ -35,6 +35,8 @@ struct kv_pages {
                               than the query before attends to, and its own among them */
     bool
         reads_only; /* fresh keys and values are written nowhere: queries attend to what is there */
+    const bool *writes; /* [n_pages], whether they are written to the page, whose rows may be
+                           another request's; NULL: to all */
 };
 
 /* Which rows of a layer run after the first one, where the graph keeps features: the values of

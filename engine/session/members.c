@@ -125,13 +125,18 @@ static void plan_stream(struct members *members, const struct request *request,
 
 static void plan_pages(struct members *members, const struct request *request, uint32_t slot,
                        struct step_part *part) {
-    const struct pages *pages = &members->sessions->pages;
+    const struct sessions *sessions = members->sessions;
+    const int32_t *pages;
+    const int32_t n_pages = (int32_t)sessions_pages(sessions, slot, &pages);
     int32_t *extents = members->whole.extents + members->whole.n_tokens;
     for (uint32_t i = 0; i < request->span.queries; i++) {
         extents[i] = (int32_t)window_extent(request, (uint32_t)part->positions[i]);
     }
     part->kv_pages = (struct kv_pages){
-        .pages = pages_of(pages, slot), .n_pages = pages->held[slot], .extent = extents};
+        .pages = pages,
+        .writes = sessions->follows ? shared_pages_writes(&sessions->shared, slot) : NULL,
+        .n_pages = n_pages,
+        .extent = extents};
 }
 
 /* Of a request that attends by its pattern, or chooses one, its words; of others nothing is read.
@@ -386,8 +391,9 @@ static int plan_idle(struct members *members, uint32_t member, struct step_part 
     const uint32_t slot = planned_slot(members->planned, member);
     const struct request *request = &members->planned->requests[slot];
     const struct span *span = &request->span;
-    int64_t held =
-        (int64_t)members->sessions->pages.held[slot] * members->sessions->system->budget.unit_rows;
+    const int32_t *pages;
+    int64_t held = (int64_t)sessions_pages(members->sessions, slot, &pages) *
+                   members->sessions->system->budget.unit_rows;
     int64_t end = (int64_t)span->context + span->queries;
     end = held < end ? held : end;
     if (end < span->queries) {
@@ -463,6 +469,7 @@ int members_plan(struct members *members, const struct planned_step *planned, co
     members->decided = &members->whole;
     members->seen = (struct eviction){0};
     members->whole.n_tokens = members->whole.n_logit_rows = 0;
+    sessions_follow(members->sessions, planned->pages);
     if (sessions_make_room(members->sessions, placement, err) != 0 ||
         plan_parts(members, take, err) != 0) {
         return err_status(err);

@@ -21,8 +21,9 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     *sessions = (struct sessions){.system = system,
                                   .forward = forward,
                                   .limits = *limits,
-                                  .seed = rng_stream(seed, "prompts").s[0],
                                   .draw_seed = rng_stream(seed, "tokens").s[0]};
+    beginnings_open(&sessions->own_beginnings, rng_stream(seed, "prompts").s[0], system->model);
+    sessions->beginnings = &sessions->own_beginnings;
     uint32_t n_slots = system->settings.max_in_system;
     int64_t unit = unit_bytes(system);
     sessions->by_slot = mem_reserved(n_slots, sizeof *sessions->by_slot);
@@ -35,8 +36,12 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     }
     if (sessions_are_exact(sessions)) {
         const struct budget *budget = &system->budget;
-        pages_open(&sessions->pages, (int32_t)(budget->pool_bytes / budget->unit_bytes), n_slots,
-                   (int32_t)ceil_div(limits->max_positions, budget->unit_rows));
+        const int32_t n = (int32_t)(budget->pool_bytes / budget->unit_bytes);
+        const int32_t most = (int32_t)ceil_div(limits->max_positions, budget->unit_rows);
+        pages_open(&sessions->pages, n, n_slots, most);
+        if (system->settings.prefix_caching) {
+            shared_pages_open(&sessions->shared, n, n_slots, most);
+        }
     }
     sessions->tokens = mem_zeroed(limits->max_positions, sizeof *sessions->tokens);
     if (system->credit_slots > 0 || system->settings.iteration == ITERATION_SMOOTH) {
@@ -59,6 +64,8 @@ void sessions_close(struct sessions *sessions) {
         forward_close_host(sessions->forward, sessions->host);
     }
     pages_close(&sessions->pages);
+    shared_pages_close(&sessions->shared);
+    beginnings_close(&sessions->own_beginnings);
     mem_released(sessions->by_slot);
     free(sessions->tokens);
     free(sessions->free_places);
@@ -67,20 +74,18 @@ void sessions_close(struct sessions *sessions) {
 
 /* ---- admission ---- */
 
-static int32_t drawn_token(const struct sessions *sessions, uint64_t id, uint32_t position) {
-    const struct model *model = sessions->system->model;
-    double u = rng_keyed(sessions->seed, id, 0, position);
-    uint32_t token = (uint32_t)(u * (model_whole_vocab(model) - 1));
-    return (int32_t)(token + (token >= model->mask_token));
-}
-
 static int write_canvas(struct sessions *sessions, const struct session *session,
                         const struct request *request, const int32_t *prompt, struct err *err) {
-    for (uint32_t i = 0; i < request->canvas_tokens; i++) {
-        bool is_prompt = i < request->prompt_tokens;
-        sessions->tokens[i] = !is_prompt       ? (int32_t)sessions->system->model->mask_token
-                              : prompt != NULL ? prompt[i]
-                                               : drawn_token(sessions, request->id, i);
+    const struct beginning *beginning = &session->beginning;
+    if (prompt != NULL) {
+        memcpy(sessions->tokens, prompt, request->prompt_tokens * sizeof *prompt);
+    } else {
+        beginnings_read(sessions->beginnings, request->id,
+                        beginning->contents != NULL ? beginning : NULL, request->prompt_tokens,
+                        sessions->tokens);
+    }
+    for (uint32_t i = request->prompt_tokens; i < request->canvas_tokens; i++) {
+        sessions->tokens[i] = (int32_t)sessions->system->model->mask_token;
     }
     return forward_write_canvas(sessions->forward, session->canvas, sessions->tokens,
                                 request->canvas_tokens, err);
@@ -133,7 +138,7 @@ static int take_store(struct sessions *sessions, uint32_t slot, int64_t bytes, s
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
                   struct err *err) {
     int64_t n = request->kv_held_bytes / sessions->system->budget.unit_bytes;
-    return pages_grow(&sessions->pages, slot, n)
+    return sessions->follows || pages_grow(&sessions->pages, slot, n)
                ? 0
                : err_world(err,
                            "the pool of pages is full: request %" PRIu64 " holds %" PRId32
@@ -244,7 +249,7 @@ static int take_canvas(struct sessions *sessions, uint32_t slot, const struct re
 }
 
 int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
-                   const int32_t *prompt, struct err *err) {
+                   const int32_t *prompt, const struct beginning *beginning, struct err *err) {
     struct session *session = &sessions->by_slot[slot];
     if (request->canvas_tokens > sessions->limits.max_positions) {
         return err_usage(err,
@@ -258,6 +263,9 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
     session->prompt_tokens = request->prompt_tokens;
     session->output_tokens = request->output_tokens;
     session->store_bytes = -1;
+    session->beginning =
+        prompt == NULL && beginning != NULL ? *beginning : (struct beginning){.contents = NULL};
+    sessions->follows = sessions->shared.n > 0 && beginning != NULL;
     int status = returns ? 0 : take_canvas(sessions, slot, request, err);
     if (status == 0) {
         status = sessions_are_exact(sessions) ? sessions_grow(sessions, slot, request, err)
@@ -281,7 +289,9 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
     if (sessions->free_places != NULL) {
         sessions->free_places[sessions->n_free_places++] = session->place_block;
     }
-    if (sessions_are_exact(sessions)) {
+    if (sessions->follows) {
+        shared_pages_give(&sessions->shared, slot);
+    } else if (sessions_are_exact(sessions)) {
         pages_give(&sessions->pages, slot);
     } else if (session->store_bytes >= 0) {
         stores_give(&sessions->stores, slot);
@@ -289,6 +299,19 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
 }
 
 /* ---- a step's room ---- */
+
+void sessions_follow(struct sessions *sessions, const struct page_lists *lists) {
+    if (sessions->follows) {
+        ASSERT(lists != NULL);
+        shared_pages_follow(&sessions->shared, lists);
+    }
+}
+
+uint32_t sessions_pages(const struct sessions *sessions, uint32_t slot, const int32_t **pages) {
+    *pages = sessions->follows ? shared_pages_of(&sessions->shared, slot)
+                               : pages_of(&sessions->pages, slot);
+    return (uint32_t)(sessions->follows ? sessions->shared.held[slot] : sessions->pages.held[slot]);
+}
 
 int sessions_make_room(struct sessions *sessions, const struct placement *placement,
                        struct err *err) {
@@ -323,7 +346,7 @@ void sessions_audit(struct sessions *sessions) {
     ASSERT(sessions->stores.n == 0 && sessions->stores.used == 0);
     ASSERT(sessions->swapped.n == 0 && sessions->swapped.used == 0);
     ASSERT(sessions->canvases.n == 0 && sessions->canvases.used == 0);
-    ASSERT(pages_are_whole(&sessions->pages));
+    ASSERT(pages_are_whole(&sessions->pages) && sessions->shared.n_used == 0);
     ASSERT(sessions->free_places == NULL ||
            sessions->n_free_places == sessions->limits.max_requests);
 }
@@ -334,14 +357,29 @@ int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, str
                                session->output_tokens, err);
 }
 
+int sessions_keep_output(struct sessions *sessions, uint32_t slot, int32_t *room, struct err *err) {
+    const struct session *session = &sessions->by_slot[slot];
+    const struct beginning *beginning = &session->beginning;
+    if (beginning->contents == NULL ||
+        !contents_is_known(beginning->contents, beginning->content)) {
+        return 0;
+    }
+    int status = sessions_read(sessions, slot, room, err);
+    if (status == 0) {
+        beginnings_keep(sessions->beginnings, beginning, room, session->output_tokens);
+    }
+    return status;
+}
+
 int64_t sessions_pool_bytes(const struct sessions *sessions) {
-    int64_t n_pages = sessions->pages.n - sessions->pages.n_free;
+    int64_t n_pages =
+        sessions->follows ? sessions->shared.n_used : sessions->pages.n - sessions->pages.n_free;
     return sessions_are_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
                                         : sessions->stores.used;
 }
 
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions) {
-    return sessions_are_exact(sessions)
-               ? sessions->pages.most_used * sessions->system->budget.unit_bytes
-               : sessions->stores.most_used;
+    int64_t n_pages = sessions->follows ? sessions->shared.most_used : sessions->pages.most_used;
+    return sessions_are_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
+                                        : sessions->stores.most_used;
 }

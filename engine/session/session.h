@@ -11,7 +11,9 @@
 #include <stdint.h>
 
 #include "engine/device/pages.h"
+#include "engine/device/shared_pages.h"
 #include "engine/device/stores.h"
+#include "engine/session/beginnings.h"
 #include "engine/step/forward.h"
 #include "sim/policy/request.h"
 #include "sim/system/system.h"
@@ -20,6 +22,8 @@ struct session {
     const struct request *request; /* the loop's; stays put until the request has left */
     uint64_t id;                   /* its own */
     uint32_t prompt_tokens, output_tokens;
+    struct beginning beginning; /* what its canvas begins with; contents NULL: not known, or its
+                                   prompt was given */
     bool has_canvas;
     int64_t canvas;           /* first token among the canvases */
     int64_t store_bytes;      /* where in the pool its rows lie; -1: it has none */
@@ -34,11 +38,14 @@ struct sessions {
     const struct system *system;
     struct forward *forward;
     struct step_limits limits;
-    uint64_t seed, draw_seed;       /* of prompts and of tokens that are drawn */
-    struct session *by_slot;        /* [n_slots] */
-    struct stores canvases, stores; /* in tokens; in bytes */
-    struct pages pages;             /* instead of stores, where the cache is exact */
-    struct stores swapped;          /* in bytes of `host`; empty where nothing is swapped */
+    uint64_t draw_seed;                            /* of tokens that are drawn */
+    struct beginnings own_beginnings, *beginnings; /* of prompts; another replica's, or its own */
+    struct session *by_slot;                       /* [n_slots] */
+    struct stores canvases, stores;                /* in tokens; in bytes */
+    struct pages pages;                            /* instead of stores, where the cache is exact */
+    bool follows;               /* and instead of those, under prefix caching, where there is a */
+    struct shared_pages shared; /* loop that says who has which */
+    struct stores swapped;      /* in bytes of `host`; empty where nothing is swapped */
     unsigned char *host;
     bool is_copying; /* copies of rows may be under way */
     /* Free blocks of places, [max_requests]: a place for every position of a block, for state other
@@ -53,11 +60,14 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
                   const struct step_limits *limits, uint64_t seed, struct err *err);
 void sessions_close(struct sessions *sessions);
 
-/* The canvas: the prompt's ids (NULL: drawn from the seed and the request's id, never the mask
- * token), then masks; of a request that was preempted what it was. Its places are empty. ERR_WORLD
- * when canvases or pool are full. */
+/* The canvas: the prompt's ids (NULL: drawn, and what `beginning` says, which may be NULL), then
+ * masks; of a request that was preempted what it was. Its places are empty. ERR_WORLD when canvases
+ * or pool are full. */
 int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
-                   const int32_t *prompt, struct err *err);
+                   const int32_t *prompt, const struct beginning *beginning, struct err *err);
+/* It is done: where later prompts may begin with its output, that is kept. `room` as
+ * sessions_read's tokens. */
+int sessions_keep_output(struct sessions *sessions, uint32_t slot, int32_t *room, struct err *err);
 void sessions_release(struct sessions *sessions, uint32_t slot);
 
 /* What a running request holds is copied to the host's memory, before it is released: admitted
@@ -73,6 +83,12 @@ void sessions_drop(struct sessions *sessions, uint32_t slot);
 /* The request holds more memory than before (exact caches). */
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
                   struct err *err);
+
+/* Before a step: pages are laid out as the loop says. NULL: it says nothing. */
+void sessions_follow(struct sessions *sessions, const struct page_lists *lists);
+
+/* A request's pages, in the order of its rows. */
+uint32_t sessions_pages(const struct sessions *sessions, uint32_t slot, const int32_t **pages);
 
 /* Before a step of this placement: where workspace and pool share memory, stores are pushed out of
  * its way. ERR_WORLD when that does not suffice. */

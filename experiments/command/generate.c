@@ -298,14 +298,15 @@ static int decode(struct system *system, struct fleet *fleet, struct generation 
     if (g->decode != NULL) {
         sinks[1] = decode_out_sink(g->decode);
     }
-    struct loop_request request = {.system = system,
-                                   .executor = fleet_interface(fleet),
-                                   .source = questions_source(g->questions, source),
-                                   .sinks = sinks,
-                                   .n_sinks = g->decode != NULL ? 2 : 1,
-                                   .records_members = g->decode != NULL,
-                                   .seed = g->seed,
-                                   .stop = interrupt_catch()};
+    struct loop_request request = {
+        .system = system,
+        .executor = fleet_interface(fleet),
+        .source = questions_source(g->questions, source, system->settings.prefix_caching),
+        .sinks = sinks,
+        .n_sinks = g->decode != NULL ? 2 : 1,
+        .records_members = g->decode != NULL,
+        .seed = g->seed,
+        .stop = interrupt_catch()};
     fleet_set_stop(fleet, request.stop);
     questions_attach(g->questions, fleet);
     if (shows_canvas && g->is_text && g->n == 1 &&

@@ -255,13 +255,16 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.rerun = c->fleet;
         request.accuracy = is_compared(c) ? &c->accuracy : NULL;
     }
+    const bool asks = reader == NULL && c->questions != NULL && c->questions->n > 0;
+    if (asks && (compose_is_live(c) || system->settings.prefix_caching)) {
+        source = questions_source(c->questions, source, system->settings.prefix_caching);
+    }
     if (compose_is_live(c)) {
         fleet_set_stop(c->fleet, watch->stop);
         request.inner = fleet_interface(c->fleet);
         request.pricer = sim;
         request.places_all = true;
-        if (c->questions->n > 0) {
-            source = questions_source(c->questions, source);
+        if (asks) {
             questions_attach(c->questions, c->fleet);
         }
     }

@@ -235,21 +235,10 @@ static int check_taken_back(const struct composition *c, const struct backend_re
                            c->decode_source.name);
 }
 
-/* Which requests share a prefix is part of the schedule, and shared rows belong to no request. */
-static int check_prefixes(const struct composition *c, const struct backend_request *backend,
-                          struct err *err) {
+/* Which requests share a prefix is part of the schedule. */
+static int check_prefixes(const struct composition *c, struct err *err) {
     const struct recorded *recorded = c->recorded;
-    if (!c->system->settings.prefix_caching || !recorded->is_simulated) {
-        return 0;
-    }
-    if (backend->kind != BACKEND_SIM) {
-        return err_usage(err,
-                         "run %" PRId64 " cannot be carried out: %s caches prefixes, and the "
-                         "engine has no rows that requests share (record with --set "
-                         "prefix_caching=off)",
-                         recorded->run, c->system->name);
-    }
-    return !recorded->lacks_prefixes
+    return !c->system->settings.prefix_caching || !recorded->lacks_prefixes
                ? 0
                : err_world(err,
                            "run %" PRId64 " cannot be played again: %s caches prefixes, and an "
@@ -296,7 +285,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     (void)inputs_collect(before);
     recall_identity(c, recorded, &inputs);
     inputs_fini(&inputs);
-    status = status != 0 ? status : check_prefixes(c, backend, err);
+    status = status != 0 ? status : check_prefixes(c, err);
     status = status != 0 ? status : check_taken_back(c, backend, err);
     status = status != 0 ? status : compose_open_engine(c, backend, NULL, err);
     if (status != 0) {

@@ -211,9 +211,10 @@ static struct executor holder(const struct meter *meter) {
 }
 
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                 struct err *err) {
+                 const struct beginning *beginning, struct err *err) {
     struct executor device = holder(state);
-    return device.admit != NULL ? device.admit(device.state, replica, slot, request, err) : 0;
+    return device.admit != NULL ? device.admit(device.state, replica, slot, request, beginning, err)
+                                : 0;
 }
 
 static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
@@ -313,6 +314,8 @@ struct executor meter_interface(struct meter *meter) {
         .decides_positions = request->inner.decides_positions,
         .unrolls = request->inner.unrolls,
         .shares_prefixes = request->inner.shares_prefixes,
+        .shares_pages = request->inner.shares_pages || request->rerun != NULL,
+        .tells_tokens = request->inner.tells_tokens || request->rerun != NULL,
         .admit = admit,
         .grow = grow,
         .release = release,

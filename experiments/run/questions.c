@@ -47,6 +47,7 @@ void questions_close(struct questions *q) {
         free(item->expected);
     }
     tokenizer_close(q->tokenizer);
+    prefixes_close(q->prefixes);
     free(q->items);
     free(q->asked);
     free(q->marks);
@@ -263,6 +264,9 @@ static enum source_reply next_asked(void *state, struct arrival *out, struct err
         q->asked[q->n_asked++] = 0;
     }
     q->asked[out->id] = out->prompt;
+    if (q->prefixes != NULL && out->prompt > 0) {
+        prefixes_arrive(q->prefixes, q->items[out->prompt - 1].ids, NULL, 0, out);
+    }
     return reply;
 }
 
@@ -273,11 +277,17 @@ static void pass_completion(void *state, uint64_t id, int64_t now_ns) {
 
 static void pass_back(void *state, const struct arrival *row) {
     struct questions *q = state;
+    if (q->prefixes != NULL) {
+        prefixes_take_back(q->prefixes);
+    }
     q->inner.back(q->inner.state, row);
 }
 
-struct arrival_source questions_source(struct questions *q, struct arrival_source inner) {
+struct arrival_source questions_source(struct questions *q, struct arrival_source inner,
+                                       bool caches) {
     q->inner = inner;
+    prefixes_close(q->prefixes);
+    q->prefixes = caches ? prefixes_open() : NULL;
     return (struct arrival_source){.state = q,
                                    .next = next_asked,
                                    .completed = inner.completed != NULL ? pass_completion : NULL,

@@ -12,6 +12,7 @@
 #include "engine/fleet.h"
 #include "engine/text/chat.h"
 #include "engine/weights/tokenizer.h"
+#include "experiments/run/prefixes.h"
 #include "sim/base/arrival.h"
 #include "sim/model/model.h"
 #include "traces/format/prompts.h"
@@ -46,6 +47,7 @@ struct questions {
     struct quality quality;
     char *marks;
     struct arrival_source inner; /* of questions_source */
+    struct prefixes *prefixes;   /* NULL: the system caches none */
     uint64_t *asked;             /* [n_asked]: an arrival's prompt, by the request's id */
     uint64_t n_asked, asked_room;
 };
@@ -66,8 +68,10 @@ int questions_check(const struct questions *questions, const struct model *model
 /* Reads the reference; after the prompts are known. */
 int questions_read_reference(struct questions *questions, struct err *err);
 
-/* The same arrivals, of which it remembers who asks what. */
-struct arrival_source questions_source(struct questions *questions, struct arrival_source inner);
+/* The same arrivals, of which it remembers who asks what. `caches`: where prompts begin alike, the
+ * arrivals say so. */
+struct arrival_source questions_source(struct questions *questions, struct arrival_source inner,
+                                       bool caches);
 
 /* A device takes requests' tokens from here and brings their outputs. */
 void questions_attach(struct questions *questions, struct fleet *fleet);

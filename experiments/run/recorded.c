@@ -403,7 +403,7 @@ struct replay_record recorded_steps(struct recorded_reader *reader) {
                                   .is_cut = recorded->incomplete != NULL,
                                   .decides = !recorded->is_simulated,
                                   .unrolls = recorded->unrolls,
-                                  .shares_prefixes = recorded->is_simulated};
+                                  .shares_prefixes = true};
 }
 
 static enum source_reply next_arrival(void *state, struct arrival *out, struct err *err) {

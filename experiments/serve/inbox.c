@@ -368,9 +368,9 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 
 /* The rest is the inner one's. */
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                 struct err *err) {
+                 const struct beginning *beginning, struct err *err) {
     const struct executor *inner = &((struct inbox *)state)->inner;
-    return inner->admit(inner->state, replica, slot, request, err);
+    return inner->admit(inner->state, replica, slot, request, beginning, err);
 }
 
 static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
@@ -670,7 +670,14 @@ void inbox_show(void *state, uint64_t id, const int32_t *tokens, uint32_t n) {
 
 int inbox_output(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err) {
     (void)err;
-    take_tokens(state, id, tokens, n, true);
+    struct inbox *inbox = state;
+    take_tokens(inbox, id, tokens, n, true);
+    pthread_mutex_lock(&inbox->lock);
+    const struct call *call = find(inbox, id);
+    if (call != NULL && inbox->request.answer != NULL) {
+        inbox->request.answer(inbox->request.state, call, tokens, n);
+    }
+    pthread_mutex_unlock(&inbox->lock);
     return 0;
 }
 

@@ -39,6 +39,8 @@ struct inbox_request {
     /* A call becomes the loop's, by the id in its arrival: says of that what the client did not,
      * which is its answer and its prefix. NULL: there is nothing to say. */
     void (*arrive)(void *state, struct call *call);
+    /* A device has decoded its answer, [n]. NULL: no one needs to know. */
+    void (*answer)(void *state, const struct call *call, const int32_t *tokens, uint32_t n);
     /* It has not arrived yet, and is given again; and it has left without being done. */
     void (*arrive_later)(void *state);
     void (*leave)(void *state, const struct call *call);

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "experiments/cli/interrupt.h"
+#include "experiments/run/prefixes.h"
 #include "experiments/run/recorder.h"
 #include "experiments/serve/api.h"
 #include "experiments/serve/listen.h"
-#include "experiments/serve/prefixes.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/names.h"
@@ -100,6 +100,16 @@ static void on_arrive(void *state, struct call *call) {
     free(answer);
 }
 
+/* Of a device: what of the prompt is cached, and what later ones may begin with. */
+static void on_arrive_live(void *state, struct call *call) {
+    prefixes_arrive(((const struct serving *)state)->prefixes, call->prompt, NULL, 0,
+                    &call->arrival);
+}
+
+static void on_answer(void *state, const struct call *call, const int32_t *tokens, uint32_t n) {
+    prefixes_answer(((const struct serving *)state)->prefixes, &call->arrival, tokens, n);
+}
+
 static void on_arrive_later(void *state) {
     prefixes_take_back(((const struct serving *)state)->prefixes);
 }
@@ -141,7 +151,7 @@ static void open_inbox(struct serving *s) {
     const struct serve_request *request = s->request;
     const uint32_t most = s->run->system->settings.max_in_system;
     struct live *live = s->run->fleet != NULL ? fleet_live(s->run->fleet, 0) : NULL;
-    if (live == NULL && s->run->system->settings.prefix_caching) {
+    if (s->run->system->settings.prefix_caching) {
         s->prefixes = prefixes_open();
     }
     const struct inbox_request wanted = {
@@ -153,7 +163,10 @@ static void open_inbox(struct serving *s) {
         .drain_ns = request->drain_ns,
         .interrupt = interrupt_catch(),
         .live = live,
-        .arrive = live == NULL ? on_arrive : NULL,
+        .arrive = live == NULL          ? on_arrive
+                  : s->prefixes != NULL ? on_arrive_live
+                                        : NULL,
+        .answer = live != NULL && s->prefixes != NULL ? on_answer : NULL,
         .arrive_later = s->prefixes != NULL ? on_arrive_later : NULL,
         .leave = s->prefixes != NULL ? on_leave : NULL,
         .stop = stop_of,

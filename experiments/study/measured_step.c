@@ -49,7 +49,7 @@ static int admit(struct stage *stage, struct err *err) {
             stage->requests[slot].kv_held_bytes = asked->path[asked->n_path - 1].kv_bytes;
             stage->slots[slot] = slot;
             stage->takes[slot] = 1;
-            int status = executor.admit(executor.state, 0, slot, &stage->requests[slot], err);
+            int status = executor.admit(executor.state, 0, slot, &stage->requests[slot], NULL, err);
             if (status != 0) {
                 return status;
             }

@@ -144,11 +144,29 @@ static void add_found(struct page_cache *cache, struct page_holder *holder, uint
 
 static void add_own(struct page_cache *cache, struct page_holder *holder, uint32_t page) {
     struct page *item = &cache->items[page];
+    item->writer = (uint32_t)holder->since;
     item->next = PAGE_NONE;
     item->prev = holder->n_own > 0 ? holder->last_own : PAGE_NONE;
     *(holder->n_own > 0 ? &cache->items[holder->last_own].next : &holder->first_own) = page;
     holder->last_own = page;
     holder->n_own++;
+}
+
+void page_cache_list(const struct page_cache *cache, const struct page_holder *holder,
+                     int32_t *pages, bool *writes) {
+    uint32_t page = holder->last_found;
+    for (uint32_t i = holder->n_found; i > 0; i--) {
+        pages[i - 1] = (int32_t)page;
+        page = cache->items[page].before;
+    }
+    page = holder->first_own;
+    for (uint32_t i = 0; i < holder->n_own; i++) {
+        pages[holder->n_found + i] = (int32_t)page;
+        page = cache->items[page].next;
+    }
+    for (uint32_t i = 0; i < holder_pages(holder); i++) {
+        writes[i] = cache->items[pages[i]].writer == (uint32_t)holder->since;
+    }
 }
 
 void page_cache_hold(struct page_cache *cache, struct page_holder *holder, uint32_t id,

@@ -29,6 +29,7 @@ struct page {
     uint32_t prev, next;      /* among its holder's own pages, or among the free ones */
     uint32_t n_holders;
     uint32_t charged; /* the one of them that holds pages for longest */
+    uint32_t writer;  /* the lower half of `since` of the holder that it was handed out to last */
     uint32_t bucket_next;
 };
 
@@ -38,6 +39,16 @@ struct page_holder {
     uint32_t
         n_charged;  /* of all its pages, those that no one has held who holds pages for longer */
     uint64_t since; /* when it began to hold pages, by the caller's count; no two alike */
+};
+
+/* All who hold pages of a replica. */
+struct page_lists {
+    const struct page_cache *cache;
+    struct page_list {
+        uint32_t owner;
+        const struct page_holder *holder;
+    } * items;
+    uint32_t n;
 };
 
 /* Callbacks on changes; they may not change pages themselves. */
@@ -81,6 +92,11 @@ static inline uint32_t page_cache_free(const struct page_cache *cache) {
 static inline uint32_t holder_pages(const struct page_holder *holder) {
     return holder->n_found + holder->n_own;
 }
+
+/* Its pages in the order of its canvas: [holder_pages]; and of each whether its rows are written by
+ * the holder itself, which they are not if another had the page first. */
+void page_cache_list(const struct page_cache *cache, const struct page_holder *holder,
+                     int32_t *pages, bool *writes);
 
 /* `holder`, whose id is `id` and who has no pages of its own yet, holds a found page as well, which
  * is the next one of its canvas. */

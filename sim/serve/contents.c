@@ -68,7 +68,8 @@ static uint32_t add(struct contents *contents, uint64_t id) {
         at = (uint32_t)contents->n++;
         ASSERT(at < CONTENT_NONE);
     }
-    contents->items[at] = (struct content){.id = id, .parent = CONTENT_NONE};
+    contents->items[at] =
+        (struct content){.id = id, .parent = CONTENT_NONE, .known_tokens = UINT32_MAX};
     return at;
 }
 
@@ -158,6 +159,8 @@ static uint32_t named_parent(struct contents *contents, uint64_t shares) {
 uint32_t contents_arrive(struct contents *contents, const struct arrival *arrival) {
     uint32_t content = add(contents, arrival->id + 1);
     contents_use(contents, content);
+    contents->items[content].prompt_tokens = contents->items[content].known_tokens =
+        arrival->prompt_tokens;
     if (arrival->shares != 0 && arrival->prefix_tokens > 0) {
         set_parent(contents, content, named_parent(contents, arrival->shares),
                    arrival->prefix_tokens);
@@ -181,6 +184,14 @@ uint32_t contents_arrive(struct contents *contents, const struct arrival *arriva
         group->longest_tokens = arrival->prompt_tokens;
     }
     return content;
+}
+
+void contents_cut(struct contents *contents, uint32_t content) {
+    struct content *own = &contents->items[content];
+    if (own->parent != CONTENT_NONE) {
+        const uint32_t known = contents->items[own->parent].known_tokens;
+        own->shared_tokens = own->shared_tokens < known ? own->shared_tokens : known;
+    }
 }
 
 uint32_t contents_at(const struct contents *contents, uint32_t content, uint32_t end,

@@ -26,7 +26,8 @@ enum { CONTENT_NONE = UINT32_MAX };
 
 struct content {
     uint64_t id; /* of the request whose it is + 1; of a name that no row left: below 0 */
-    uint32_t parent, shared_tokens; /* CONTENT_NONE: none, 0 */
+    uint32_t parent, shared_tokens;       /* CONTENT_NONE: none, 0 */
+    uint32_t prompt_tokens, known_tokens; /* its prompt; and what of it has been decoded, too */
     uint32_t n_names, n_children, n_uses;
     uint32_t n_waiters; /* requests that wait and whose canvas begins with it, or is it */
     uint64_t changed;   /* when its pages last changed while a request waited */
@@ -35,6 +36,12 @@ struct content {
 struct contents_named {
     uint64_t name; /* 0: a free place */
     uint32_t at;
+};
+
+/* What a canvas begins with. */
+struct beginning {
+    const struct contents *contents;
+    uint32_t content;
 };
 
 /* A hash table of `room` places. */
@@ -67,6 +74,9 @@ uint32_t contents_arrive(struct contents *contents, const struct arrival *arriva
 
 void contents_use(struct contents *contents, uint32_t content);
 void contents_drop(struct contents *contents, uint32_t content);
+
+/* A prompt begins with no more of its parent than is known of that. */
+void contents_cut(struct contents *contents, uint32_t content);
 
 /* Whether a request yet to come may begin with it. */
 static inline bool contents_is_known(const struct contents *contents, uint32_t content) {

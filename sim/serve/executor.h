@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/serve/contents.h"
 #include "sim/serve/record.h"
 #include "sim/serve/step.h"
 
@@ -67,15 +68,20 @@ struct executor {
                                nothing of it */
     bool unrolls;           /* submissions may be unrolled */
     bool shares_prefixes;   /* rows that an earlier request computed need not be computed again */
+    bool shares_pages;      /* and it is told in which pages they are, as they are in memory */
+    bool tells_tokens;      /* prompts that begin alike are given the same tokens: it is told what
+                               they begin with, and a prompt begins with nothing of an output that
+                               is yet to be decoded */
     bool assumes_prefixes;  /* all that requests share is taken to be computed, and no one's memory:
                                what any order of theirs may find, for bounds */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. Of one that is
      * swapped out what it holds (kv_held_bytes) is copied to the host's memory first, before it is
-     * released; as it is admitted again it is copied back. `drop`: a preempted request leaves
-     * instead. All may be NULL. */
+     * released; as it is admitted again it is copied back. `beginning`: what its canvas begins
+     * with, where the executor `tells_tokens`; it stands until its release. `drop`: a preempted
+     * request leaves instead. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                 struct err *err);
+                 const struct beginning *beginning, struct err *err);
     int (*grow)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                 struct err *err);
     void (*release)(void *state, uint32_t replica, uint32_t slot);

@@ -398,7 +398,10 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
     uint32_t index = life->tracked[slot].record.replica;
     const struct executor *executor = &life->asked->executor;
     if (status == 0 && executor->admit != NULL) {
-        status = executor->admit(executor->state, index, slot, request, err);
+        const struct beginning beginning = {&life->sharing.contents,
+                                            life->tracked[slot].shared.content};
+        status = executor->admit(executor->state, index, slot, request,
+                                 executor->tells_tokens ? &beginning : NULL, err);
     }
     if (returns) {
         swap_in(life, replica, slot);
@@ -464,6 +467,9 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
         drop(life, replica, slot);
     }
     request_move(request, state);
+    if (state == REQUEST_DONE) {
+        sharing_known(life, slot);
+    }
     if (held) {
         give_memory(life, replica, slot, false);
         if (life->asked->executor.release != NULL) {

@@ -284,6 +284,7 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
                 .idle = replica->idle,
                 .n_slots = replica->n_batch,
                 .n_idle = replica->n_idle,
+                .pages = sharing_lists(&loop->life, replica),
                 .request_ids = replica->member_ids,
                 .blocks = replica->blocks,
                 .evict = evict,

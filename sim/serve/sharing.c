@@ -15,6 +15,18 @@ bool sharing_has_pages(const struct lifecycle *life) {
     return life->sharing.is_on && !life->sharing.assumes;
 }
 
+/* Up to where tokens decide on what is in a page: the end of its block, whose positions see each
+ * other. */
+static uint32_t end_of_block(const struct sharing *sharing, uint32_t page) {
+    const uint32_t pages = sharing->match_tokens / sharing->page_tokens;
+    return (page / pages + 1) * sharing->match_tokens;
+}
+
+static uint32_t content_of_page(const struct sharing *sharing, uint32_t content, uint32_t page) {
+    uint32_t until;
+    return contents_at(&sharing->contents, content, end_of_block(sharing, page), &until);
+}
+
 /* ---- bytes in struct request ---- */
 
 /* Sums over running requests do not change: what is needed and what is held become less alike. */
@@ -42,12 +54,12 @@ static uint64_t held_since(void *state, uint32_t slot) {
 static uint32_t find_heir(void *state, uint32_t index, const struct page *page, uint32_t leaver) {
     const struct lifecycle *life = state;
     const struct replica *replica = &life->replicas[index];
-    uint32_t end = (page->number + 1) * life->sharing.page_tokens, until, i = 0;
+    uint32_t i = 0;
     for (; i < replica->n_running; i++) {
         uint32_t slot = replica->running[i];
         const struct shared *shared = of(life, slot);
         if (slot != leaver && shared->holder.n_found > page->number &&
-            contents_at(&life->sharing.contents, shared->content, end, &until) == page->content) {
+            content_of_page(&life->sharing, shared->content, page->number) == page->content) {
             break;
         }
     }
@@ -81,20 +93,22 @@ void sharing_init(struct lifecycle *life) {
     uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
     uint32_t page = (uint32_t)common_divisor(settings->page_tokens, unit);
     ASSERT(page > 0);
+    const bool tracks = is_on || executor->tells_tokens;
     life->sharing =
         (struct sharing){.is_on = is_on,
+                         .tracks = tracks,
                          .assumes = is_on && executor->assumes_prefixes,
                          .page_tokens = page,
                          .match_tokens = unit,
                          .page_bytes = system->budget.unit_bytes / (settings->page_tokens / page)};
-    if (is_on) {
+    if (tracks) {
         const size_t room = 2 * (size_t)life->n_slots + 1024, most = 1 << 20;
         contents_init(&life->sharing.contents, room < most ? room : most);
     }
 }
 
 void sharing_fini(struct lifecycle *life) {
-    if (life->sharing.is_on) {
+    if (life->sharing.tracks) {
         contents_fini(&life->sharing.contents);
     }
 }
@@ -107,9 +121,15 @@ void sharing_init_replica(struct lifecycle *life, uint32_t replica) {
         ASSERT(n >= 0 && n < UINT32_MAX / 4);
         page_cache_init(&life->replicas[replica].pages, (uint32_t)n, &watch);
     }
+    if (sharing_has_pages(life) && life->asked->executor.shares_pages) {
+        struct page_lists *lists = &life->replicas[replica].page_lists;
+        lists->cache = &life->replicas[replica].pages;
+        lists->items = mem_reserved(life->n_slots, sizeof *lists->items);
+    }
 }
 
 void sharing_fini_replica(struct replica *replica) {
+    mem_released(replica->page_lists.items);
     page_cache_fini(&replica->pages);
 }
 
@@ -140,8 +160,9 @@ static struct match match_pages(const struct lifecycle *life, uint32_t replica, 
     struct match match = {0, 0, 0}, whole = match;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t end = (i + 1) * sharing->page_tokens;
-        if (end > until || at == CONTENT_NONE) {
-            at = contents_at(&sharing->contents, content, end, &until);
+        uint32_t block_end = end_of_block(sharing, i);
+        if (block_end > until || at == CONTENT_NONE) {
+            at = contents_at(&sharing->contents, content, block_end, &until);
         }
         uint32_t page = page_cache_find(pages, at, i);
         if (page == PAGE_NONE) {
@@ -198,10 +219,16 @@ uint32_t sharing_look(const struct lifecycle *life, uint32_t replica, uint32_t s
 void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     struct contents *contents = &life->sharing.contents;
     struct tracked *tracked = &life->tracked[slot];
-    if (!life->sharing.is_on) {
+    if (!life->sharing.tracks) {
         return;
     }
     tracked->shared = (struct shared){.content = contents_arrive(contents, arrival)};
+    if (life->asked->executor.tells_tokens) {
+        contents_cut(contents, tracked->shared.content);
+    }
+    if (!life->sharing.is_on) {
+        return;
+    }
     const struct content *content = &contents->items[tracked->shared.content];
     tracked->record.shared_tokens = content->shared_tokens;
     tracked->record.shared_with =
@@ -276,9 +303,8 @@ static uint32_t pages_missing(const struct lifecycle *life, uint32_t slot, uint3
 /* The page that comes next in its canvas, if that can be found; PAGE_NONE otherwise. */
 static uint32_t next_page(const struct lifecycle *life, const struct replica *replica,
                           const struct shared *shared) {
-    uint32_t number = shared->holder.n_found, until;
-    uint32_t end = (number + 1) * life->sharing.page_tokens;
-    uint32_t at = contents_at(&life->sharing.contents, shared->content, end, &until);
+    const uint32_t number = shared->holder.n_found;
+    const uint32_t at = content_of_page(&life->sharing, shared->content, number);
     return page_cache_find(&replica->pages, at, number);
 }
 
@@ -350,8 +376,7 @@ static void publish(struct lifecycle *life, struct replica *replica, uint32_t sl
     struct shared *shared = of(life, slot);
     struct page_holder *holder = &shared->holder;
     while (holder->n_own > 0 && (holder->n_found + 1) * sharing->page_tokens <= tokens) {
-        uint32_t until, end = (holder->n_found + 1) * sharing->page_tokens;
-        uint32_t at = contents_at(&sharing->contents, shared->content, end, &until);
+        const uint32_t at = content_of_page(sharing, shared->content, holder->n_found);
         page_cache_publish(&replica->pages, holder, slot, at);
     }
     set_lent(life, slot, holder_pages(holder) - holder->n_charged, true);
@@ -385,8 +410,30 @@ void sharing_release(struct lifecycle *life, struct replica *replica, uint32_t s
     replica->kv_used_bytes = replica->pages.n_held * life->sharing.page_bytes;
 }
 
+const struct page_lists *sharing_lists(const struct lifecycle *life, struct replica *replica) {
+    struct page_lists *lists = &replica->page_lists;
+    if (lists->items == NULL) {
+        return NULL;
+    }
+    lists->n = replica->n_running;
+    for (uint32_t i = 0; i < lists->n; i++) {
+        const uint32_t slot = replica->running[i];
+        lists->items[i] = (struct page_list){slot, &of(life, slot)->holder};
+    }
+    return lists;
+}
+
+void sharing_known(struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    if (life->sharing.tracks) {
+        const uint32_t answer = request->answer_tokens;
+        life->sharing.contents.items[of(life, slot)->content].known_tokens =
+            request->prompt_tokens + (answer > 0 ? answer : request->output_tokens);
+    }
+}
+
 void sharing_leave(struct lifecycle *life, uint32_t slot) {
-    if (life->sharing.is_on) {
+    if (life->sharing.tracks) {
         count_waiter(life, slot, false);
         contents_drop(&life->sharing.contents, of(life, slot)->content);
     }

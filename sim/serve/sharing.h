@@ -29,6 +29,7 @@ struct replica;
 
 struct sharing {
     bool is_on;   /* the system caches prefixes, of exact keys and values, and the executor can */
+    bool tracks;  /* it is on, or the executor is told what canvases begin with */
     bool assumes; /* instead of being looked for, all that is shared is found: for bounds */
     uint32_t page_tokens;  /* tokens of a page that is shared: a divisor of both others */
     uint32_t match_tokens; /* matches are multiples of this */
@@ -91,6 +92,13 @@ void sharing_written(struct lifecycle *life, struct replica *replica, uint32_t s
 
 /* It gives all its pages back. `returns`: it comes back for them. */
 void sharing_release(struct lifecycle *life, struct replica *replica, uint32_t slot, bool returns);
+
+/* Of the replica's running requests, until they or their pages change; NULL: the executor does not
+ * want to know. */
+const struct page_lists *sharing_lists(const struct lifecycle *life, struct replica *replica);
+
+/* Its canvas is decoded, as far as anyone sees. */
+void sharing_known(struct lifecycle *life, uint32_t slot);
 
 /* It leaves the system, and holds nothing. */
 void sharing_leave(struct lifecycle *life, uint32_t slot);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/memory/page_cache.h"
 #include "sim/policy/window.h"
 
 /* Flags of a member's window, [window_length] each, 1 or 0 but for outcomes. */
@@ -36,6 +37,9 @@ struct planned_step {
     const uint32_t *idle; /* of those that are computed and discarded: their spans follow in the
                              shape, and nothing of them changes */
     uint32_t n_slots, n_idle;
+    /* Under prefix caching: the pages of all running requests, where the executor wants to know
+     * which are shared (shares_pages); else NULL. */
+    const struct page_lists *pages;
     const uint64_t *request_ids; /* of the members; NULL unless the executor wants them */
     /* Of the members; NULL: only counts matter, or the executor does not want them. */
     const struct planned_block *blocks;

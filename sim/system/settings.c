@@ -173,7 +173,7 @@ const struct param system_params[] = {
     FLAG(prefix_caching, "off",
          "shared beginnings of prompts are computed once while cached, in whole pages "
          "(block-causal models: whole blocks); a preempted request reuses what is left of its own "
-         "[backend = sim and serves = on and rows = exact]"),
+         "[serves = on and rows = exact]"),
     KEY("swap.host_bytes", PARAM_I64, swap_host_bytes, "bytes", "0", 0, 1e15,
         "memory of the host that a scheduler may swap requests out to, for each GPU (0: none) "
         "[backend = step or serves = on and swaps = on]"),

@@ -269,6 +269,36 @@ TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
     }
 }
 
+/* The rows are another request's: they are read as they are. */
+TEST(a_step_writes_to_no_page_that_it_only_reads) {
+    for (int i = 0; i < N_ALL; i++) {
+        const struct model *model = all_models[i];
+        struct rig *rig = exact_rig(model, &exact, 4);
+        static struct chain chain;
+        static const bool writes[MAX_NAIVE] = {true, false, true, true};
+        chain = (struct chain){.canvas = 20, .prompt = 13, .block = 4, .take = 4};
+        chain_start(&chain, 1, rig);
+        chain_place(&chain, 4, 0);
+        for (int e = 0; e < POOL; e++) {
+            rig_pool(rig)[e] = 0.25F;
+        }
+        int n_rows = pool_rows(model, 4), row = (int)(model->kv_heads * model->head_dim);
+        rig_clear(rig);
+        chain_add(&chain, rig);
+        rig->parts[0].kv_pages.writes = writes;
+        ck_assert_int_ge(chain.queries, 12);
+        rig_step(rig);
+        for (int e = 0; e < 2 * (int)model->layers * n_rows * row; e++) {
+            int page = e / row % n_rows / 4;
+            bool is_written = page == chain.pages[0] || page == chain.pages[2];
+            bool is_read = page == chain.pages[1];
+            ck_assert(!is_written || rig_pool(rig)[e] != 0.25F);
+            ck_assert(!is_read || rig_pool(rig)[e] == 0.25F);
+        }
+        rig_close(rig);
+    }
+}
+
 TEST(eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece) {
     struct graph_options eager_exact = eager, one_head = exact;
     eager_exact.exact = true;

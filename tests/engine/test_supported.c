@@ -39,7 +39,7 @@ static const struct {
     {"patterns of more than", "sparsed", "llada-tiny",
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
     {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
-    {"prefix_caching = on", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
+    {"prefix_caching = on with", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
     {"choices of the host", NULL, NULL, NULL}, /* no built-in decoder: tests/sim/test_unroll.c */
     {"rules that rank", NULL, NULL, NULL},     /* changed below */
     {"a temperature other", "dllm-serve", "llada-tiny",

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/serve/prefixes.h"
+#include "experiments/run/prefixes.h"
 #include "sim/base/rng.h"
 #include "tests/support/rig.h"
 
@@ -81,6 +81,32 @@ TEST(a_prompt_goes_on_from_an_earlier_answer_and_short_ones_share_nothing) {
     ck_assert_uint_eq(next.prefix_tokens, 45);
     ck_assert_uint_eq(next.shares, first.leaves);
     ck_assert(few.shares == 0 && few.leaves == 0 && few.prefix_tokens == 0);
+    prefixes_close(prefixes);
+}
+
+/* Of a device, whose answers are known once they are decoded. */
+TEST(a_prompt_goes_on_from_an_answer_that_came_later) {
+    struct prefixes *prefixes = prefixes_open();
+    int32_t tokens[60];
+    for (int32_t t = 0; t < 60; t++) {
+        tokens[t] = t;
+    }
+    struct arrival first = {.id = 3, .prompt_tokens = 20}, other = first,
+                   next = {.prompt_tokens = 60};
+    prefixes_arrive(prefixes, tokens, NULL, 0, &first);
+    prefixes_arrive(prefixes, tokens, NULL, 0, &next);
+    ck_assert_uint_eq(next.prefix_tokens, 20);
+    prefixes_forget(prefixes, next.leaves);
+    other = first;
+    other.id = 4; /* not the one that left it */
+    prefixes_answer(prefixes, &other, tokens + 20, 25);
+    prefixes_arrive(prefixes, tokens, NULL, 0, &next);
+    ck_assert_uint_eq(next.prefix_tokens, 20);
+    prefixes_forget(prefixes, next.leaves);
+    prefixes_answer(prefixes, &first, tokens + 20, 25);
+    prefixes_arrive(prefixes, tokens, NULL, 0, &next);
+    ck_assert_uint_eq(next.prefix_tokens, 45);
+    ck_assert_uint_eq(next.shares, first.leaves);
     prefixes_close(prefixes);
 }
 

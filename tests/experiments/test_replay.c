@@ -54,7 +54,7 @@ static const char *const reasons[] = {
     "by how sure the model was of each, which a trace of decisions does not tell",
     "plans by what it learns of each request, which a trace of decisions does not tell",
     "the engine takes the softmax of logits as they are",
-    "the engine has no rows that requests share",
+    "requests share whole blocks, and the engine whole pages",
     "the record has counts alone, where a step of request 0 runs some positions",
 };
 
@@ -443,11 +443,13 @@ TEST(blocks_that_requests_share_are_played) {
     }
     free(workloads[0]);
     free(workloads[1]);
-    REFUSES(2,
-            "system sdar does not run live, for it has prefix_caching = on: the engine has no rows "
-            "that requests share; set prefix_caching = off",
-            "run", "--backend", "cpu", "--system", "sdar", "--model", "sdar-tiny", "--set",
-            "prefix_caching=on");
+    REFUSES(
+        2,
+        "system sdar does not run live, for it has prefix_caching = on with pages of more than a "
+        "block: requests share whole blocks, and the engine whole pages; set page_tokens = "
+        "block_tokens",
+        "run", "--backend", "cpu", "--system", "sdar", "--model", "sdar-tiny", "--set",
+        "prefix_caching=on", "--set", "storage.weights=f32");
     REFUSES(2, "LLaDA-8B Base/Instruct/1.5 is bidirectional: set prefix_caching = off", "run",
             "--system", "dllm-serve", "--set", "prefix_caching=on");
 }

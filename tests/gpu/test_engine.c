@@ -273,7 +273,7 @@ static void admit_all(struct side *side) {
         plan(side, slot);
         request->kv_rows = request->rows.held;
         request->kv_bytes = budget_request_bytes(&side->system->budget, request->kv_rows);
-        must(executor.admit(executor.state, 0, slot, request, &err), &err);
+        must(executor.admit(executor.state, 0, slot, request, NULL, &err), &err);
     }
 }
 
@@ -553,6 +553,98 @@ static void compare_loops(const char *decoder) {
           several.result.sym[SYM_BLOCK_Q]);
 }
 
+/* Requests that begin alike, in groups of eight that come one after the other: what the first of a
+ * group computes the others of it find, and all but the first group have few pages left. */
+static enum source_reply next_alike(void *state, struct arrival *out, struct err *err) {
+    struct focused *run = state;
+    (void)err;
+    if (run->next == FOCUSED) {
+        return SOURCE_END;
+    }
+    const uint32_t i = run->next++;
+    *out = (struct arrival){.id = i,
+                            .arrival_ns = i / 8 * INT64_C(1000000000),
+                            .prompt_tokens = 100 + i * 5,
+                            .output_tokens = FOCUSED_OUTPUT - i,
+                            .shares = 1 + i / 8,
+                            .prefix_tokens = 90 + i % 8};
+    return SOURCE_ROW;
+}
+
+static void serve_alike(const char *pairs[][2], uint32_t n, struct focused *run) {
+    struct err err = {0};
+    struct setting settings[16] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(settings[i].place, sizeof settings[i].place, "test");
+        snprintf(settings[i].key, sizeof settings[i].key, "%s", pairs[i][0]);
+        snprintf(settings[i].value, sizeof settings[i].value, "%s", pairs[i][1]);
+    }
+    const bool is_causal = strcmp(pairs[n - 1][1], "1") == 0;
+    const struct system_request request =
+        MAKE(struct system_request, .system = is_causal ? "vllm-ar" : "sdar",
+             .model = is_causal ? "qwen2.5-tiny" : "sdar-tiny", .gpu = "l40s",
+             .overrides = settings, .n_overrides = n, .roofline = true);
+    struct system *system;
+    struct engine *engine;
+    struct live *live;
+    must(system_open(&request, &system, &err), &err);
+    const struct engine_request wanted = {
+        .backend = BACKEND_CUDA, .library = library, .weights = "random:7", .system = system};
+    must(engine_open(&wanted, &engine, &err), &err);
+    must(live_open(engine, 1, true, &live, &err), &err);
+    *run = (struct focused){0};
+    live_set_output(live, keep_focused, run);
+    const struct loop_request served =
+        MAKE(struct loop_request, .system = system, .executor = live_interface(live),
+             .source = {.state = run, .next = next_alike}, .seed = 1);
+    must(loop_run(&served, &run->result, &err), &err);
+    live_close(live);
+    engine_close(engine);
+    system_close(system);
+}
+
+/* With prefix caching and without: the same tokens, of which fewer are computed. */
+static void compare_prefixes(const char *blocks, const char *pages, const char *decoder,
+                             const char *pool_pages) {
+    static struct focused with, without;
+    char size[16];
+    snprintf(size, sizeof size, "%d", head_size);
+    const char *pairs[][2] = {{"prefix_caching", "on"},
+                              {"pool_pages", pool_pages},
+                              {"decoder", decoder},
+                              {"page_tokens", pages},
+                              {"model.head_dim", size},
+                              {"runtime", "unmask"},
+                              {"runtime.batch_invariant", "on"},
+                              {"storage.weights", "bf16"},
+                              {"max_batched_tokens", "512"},
+                              {"context_tokens", "1024"},
+                              {"memory_utilization", "0.05"},
+                              {"block_tokens", blocks}};
+    const uint32_t n = sizeof pairs / sizeof pairs[0];
+    serve_alike(pairs, n, &with);
+    pairs[0][1] = "off";
+    serve_alike(pairs, n, &without);
+    const int64_t n_all = FOCUSED * (int64_t)FOCUSED_OUTPUT;
+    int64_t n_same = 0;
+    for (int64_t t = 0; t < n_all; t++) {
+        n_same += (&with.tokens[0][0])[t] == (&without.tokens[0][0])[t];
+    }
+    const int64_t *few = with.result.sym, *many = without.result.sym;
+    check(n_same == n_all && few[SYM_TOKENS] < many[SYM_TOKENS] && with.result.completed == FOCUSED,
+          "prefix caching, blocks of %s, pages of %s, decoder %s, %s pages: %" PRId64 " of %" PRId64
+          " tokens as without, %" PRId64 " computed of %" PRId64,
+          blocks, pages, decoder, pool_pages, n_same, n_all, few[SYM_TOKENS], many[SYM_TOKENS]);
+}
+
+static void compare_all_prefixes(void) {
+    compare_prefixes("4", "4", "fixed", "0");
+    compare_prefixes("4", "4", "threshold", "200");
+    compare_prefixes("32", "32", "threshold", "0");
+    compare_prefixes("32", "16", "fixed", "60");
+    compare_prefixes("1", "16", "fixed", "60");
+}
+
 static const char *const models[] = {"llada-tiny", "dream-tiny"};
 static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
 
@@ -591,6 +683,11 @@ int main(int argc, char **argv) {
         printf("%d passed, %d failed\n", n_passed, n_failed);
         return n_failed > 0;
     }
+    if (argc > 2 && strcmp(argv[2], "prefixes") == 0) {
+        compare_all_prefixes();
+        printf("%d passed, %d failed\n", n_passed, n_failed);
+        return n_failed > 0;
+    }
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
         compare_with_golden(&llada_wide, ffn_chunks[i]);
@@ -599,6 +696,7 @@ int main(int argc, char **argv) {
     bool small = argc > 2;
     compare_loops("fixed");
     compare_loops("threshold");
+    compare_all_prefixes();
     compare_heads(small);
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {

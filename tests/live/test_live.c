@@ -333,7 +333,8 @@ static void start_batch(struct under_way *run, int n_queries, uint32_t repeat, i
     make_first_batch(run->system, &run->batch);
     run->batch.submission.repeat = repeat;
     run->batch.submission.stop_ns = stop_ns;
-    ck_assert_msg(run->executor.admit(run->opened.live, 0, 0, &run->batch.request, &err) == 0 &&
+    ck_assert_msg(run->executor.admit(run->opened.live, 0, 0, &run->batch.request, NULL, &err) ==
+                          0 &&
                       run->executor.submit(run->opened.live, &run->batch.submission, &err) == 0,
                   "%s", err.text);
 }

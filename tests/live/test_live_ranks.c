@@ -102,7 +102,7 @@ TEST(prompts_are_drawn_from_the_whole_vocabulary) {
     struct executor executor = live_interface(live);
     struct request request = {
         .prompt_tokens = PROMPT, .canvas_tokens = PROMPT + 32, .kv_held_bytes = 1 << 20};
-    ck_assert_msg(executor.admit(executor.state, 0, 0, &request, &err) == 0, "%s", err.text);
+    ck_assert_msg(executor.admit(executor.state, 0, 0, &request, NULL, &err) == 0, "%s", err.text);
     const int64_t canvas = engine->limits.canvas_tokens - request.canvas_tokens;
     ck_assert_int_eq(forward_read_canvas(engine->forward, canvas, tokens, PROMPT, &err), 0);
     for (int i = 0; i < PROMPT; i++) {

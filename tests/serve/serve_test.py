@@ -682,6 +682,27 @@ def what_was_set_of_the_server_is_set_of_its_simulation():
 
 
 @test
+def a_conversation_with_the_engine_keeps_its_prefix_and_its_replies():
+    def talk(caches):
+        with Server("--backend", "cpu", "--weights", TOKENIZER.replace("llada-2m", "sdar-2m"), "--system", "sglang", "--set", "page_tokens=32",
+                    "--set", "max_batched_tokens=512", "--set", "early_stop=block", "--set", f"prefix_caching={caches}") as s:
+            text, replies, cached = "Q: Tom has 12 red balls and buys 5 blue balls. How many balls does he have now?\nA:\n" * 2, [], []
+            asked = []
+            for _ in range(3):
+                reply = s.post(prompt=text, max_tokens=48)
+                replies.append(reply["choices"][0]["text"])
+                cached.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+                asked.append(reply["usage"]["prompt_tokens"])
+                text += replies[-1] + "\nQ: Tom loses 3 of the blue balls. How many balls does he have now?\nA:\n"
+            return replies, cached, asked
+
+    (with_it, cached, asked), (without, none, _) = talk("on"), talk("off")
+    assert with_it == without, (with_it, without)
+    # Of the answers, too.
+    assert none == [0, 0, 0] and cached[0] == 0 and asked[0] < cached[1] and asked[1] < cached[2], (asked, cached)
+
+
+@test
 def answers_are_drawn_and_the_rest_is_freed():
     with Server("--speed", "max", "--system", "sdar", "--answers", "lognormal,mean=50,cv=0.5") as s:
         replies = [s.post(prompt=[1] * 9, max_tokens=400, seed=i) for i in range(20)]

@@ -39,9 +39,10 @@ struct run {
 };
 
 static int watch_admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                       struct err *err) {
+                       const struct beginning *beginning, struct err *err) {
     struct run *run = state;
     (void)err;
+    (void)beginning;
     MUST(slot < MOST_SLOTS && run->holders[slot] == NULL);
     run->holders[slot] = request;
     run->replica_of[slot] = replica;

@@ -38,6 +38,7 @@ enum { FREE_LEFT = 1 << 8 }; /* a page of this content that only who left it may
 struct model_page {
     uint32_t content, number;
     bool held[HOLDERS];
+    uint64_t writer; /* since when it holds pages to whom it was handed out */
 };
 
 struct model {
@@ -141,7 +142,21 @@ static void model_take(struct model *model, uint32_t holder) {
         }
     }
     taken->content = PAGE_NONE;
+    taken->writer = model->holders[holder].since;
     model_join(model, holder, page);
+}
+
+/* As those read it who lay pages out: [LONGEST]. */
+static void check_list(const struct model *model, uint32_t holder) {
+    int32_t pages[LONGEST];
+    bool writes[LONGEST];
+    const struct page_holder *held = &model->holders[holder];
+    page_cache_list(&model->cache, held, pages, writes);
+    for (uint32_t i = 0; i < holder_pages(held); i++) {
+        MUST(pages[i] == (int32_t)model->chain[holder][i]);
+        MUST(writes[i] == (model->pages[pages[i]].writer == held->since));
+        MUST(writes[i] || i < held->n_found);
+    }
 }
 
 static void check_model(const struct model *model) {
@@ -169,6 +184,7 @@ static void check_model(const struct model *model) {
         }
         MUST(holder_pages(&model->holders[holder]) == model->length[holder]);
         MUST(model->holders[holder].n_charged == charged);
+        check_list(model, holder);
     }
     for (uint32_t content = 0; content < HOLDERS; content++) {
         for (uint32_t number = 0; number < LONGEST; number++) {
@@ -197,6 +213,7 @@ static void start(struct model *model, uint32_t holder, uint32_t most) {
             break;
         }
         model->pages[page].content = PAGE_NONE;
+        model->pages[page].writer = held->since;
         model_join(model, holder, page);
     }
 }

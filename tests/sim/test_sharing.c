@@ -112,6 +112,21 @@ static uint32_t reference_hit(const struct known *known, const struct sharer *ho
     return found / how->match_tokens * how->match_tokens;
 }
 
+/* A page holds a part of a block, and every position of a block sees the others. */
+TEST(pages_of_a_block_that_is_shared_in_part_are_not_shared) {
+    static const char *const settings[] = {"prefix_caching=on", "block_tokens=32", "page_tokens=16",
+                                           "decoder=fixed", NULL};
+    struct arrival arrivals[] = {
+        {.id = 0, .prompt_tokens = 64, .output_tokens = 96, .leaves = 1},
+        {.id = 1, .prompt_tokens = 64, .output_tokens = 96, .shares = 1, .prefix_tokens = 48}};
+    struct system *system = rig_system_of("sdar", NULL, "h100", true, settings);
+    const int64_t page_bytes = system->budget.unit_bytes;
+    ck_assert_int_eq(serve(system, arrivals, 2, NULL).kv_peak_bytes, (10 + 10 - 2) * page_bytes);
+    arrivals[1].prefix_tokens = 64;
+    ck_assert_int_eq(serve(system, arrivals, 2, NULL).kv_peak_bytes, (10 + 10 - 4) * page_bytes);
+    system_close(system);
+}
+
 TEST_EACH(with_room_enough_all_that_was_computed_is_found, N_SHARERS) {
     static struct known known;
     const struct sharer *how = &sharers[_i];

@@ -27,6 +27,7 @@ static inline struct replay_record played_record(struct played *played) {
     record.read = played_read;
     record.drop = played_drop;
     record.n_steps = played->n;
+    record.shares_prefixes = true;
     record.has_positions = played->n > 0 && played->steps[0].positions != NULL;
     return record;
 }

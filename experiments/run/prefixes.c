@@ -1,4 +1,4 @@
-#include "experiments/serve/prefixes.h"
+#include "experiments/run/prefixes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ enum { HEAD_TOKENS = 16, CANVASES = 4096, BUCKETS = 8192, COMPARED = 16, MOST_TO
 
 struct canvas {
     int32_t *tokens; /* [n], owned; NULL: free */
-    uint32_t n;
+    uint32_t n, n_prompt;
+    uint64_t id; /* of the request */
     uint32_t bucket;
     uint32_t older, newer;   /* of all that are kept; NONE: none */
     uint32_t before, behind; /* of those with its beginning, from the latest */
@@ -77,11 +78,14 @@ static void forget(struct prefixes *p, uint32_t at) {
     p->last = p->last == at ? NONE : p->last;
 }
 
-static void keep(struct prefixes *p, uint32_t at, int32_t *tokens, uint32_t n) {
+static void keep(struct prefixes *p, uint32_t at, const struct arrival *arrival, int32_t *tokens,
+                 uint32_t n) {
     struct canvas *c = &p->canvases[at];
     p->free = c->newer;
     *c = (struct canvas){.tokens = tokens,
                          .n = n,
+                         .n_prompt = arrival->prompt_tokens,
+                         .id = arrival->id,
                          .bucket = bucket_of(tokens),
                          .older = p->newest,
                          .newer = NONE,
@@ -125,8 +129,20 @@ void prefixes_arrive(struct prefixes *p, const int32_t *prompt, const int32_t *a
         memcpy(tokens + n_prompt, answer, n_answer * sizeof *tokens);
     }
     at = p->free;
-    keep(p, at, tokens, n);
+    keep(p, at, arrival, tokens, n);
     arrival->leaves = (uint64_t)at + 1;
+}
+
+void prefixes_answer(struct prefixes *p, const struct arrival *arrival, const int32_t *answer,
+                     uint32_t n) {
+    struct canvas *c = arrival->leaves > 0 ? &p->canvases[arrival->leaves - 1] : NULL;
+    if (c == NULL || c->tokens == NULL || c->id != arrival->id) {
+        return; /* it was forgotten since */
+    }
+    c->tokens = mem_resized(c->tokens, c->n_prompt + n, sizeof *c->tokens);
+    memcpy(c->tokens + c->n_prompt, answer, n * sizeof *answer);
+    p->n_tokens += c->n_prompt + n - c->n;
+    c->n = c->n_prompt + n;
 }
 
 void prefixes_take_back(struct prefixes *p) {

@@ -4,8 +4,8 @@
  * the requests that came last are kept, prompt and answer, by a hash of their first tokens: what a
  * prompt has in common with one of them is counted token by token. Names are places here, and are
  * given anew when a canvas is forgotten. One thread at a time. */
-#ifndef UNMASK_EXPERIMENTS_SERVE_PREFIXES_H
-#define UNMASK_EXPERIMENTS_SERVE_PREFIXES_H
+#ifndef UNMASK_EXPERIMENTS_RUN_PREFIXES_H
+#define UNMASK_EXPERIMENTS_RUN_PREFIXES_H
 
 #include <stdint.h>
 
@@ -21,6 +21,10 @@ void prefixes_close(struct prefixes *prefixes); /* NULL is fine */
  */
 void prefixes_arrive(struct prefixes *prefixes, const int32_t *prompt, const int32_t *answer,
                      uint32_t n_answer, struct arrival *arrival);
+
+/* A request's answer is known now: [n]. */
+void prefixes_answer(struct prefixes *prefixes, const struct arrival *arrival,
+                     const int32_t *answer, uint32_t n);
 
 /* The one that arrived last has not, and is given again. */
 void prefixes_take_back(struct prefixes *prefixes);
