@@ -81,6 +81,34 @@ static int state(struct reading *r, const char *name, const char *key, const jso
     return status;
 }
 
+/* How often a layer that sees everything stands in a list of layers' kinds: every so many one, the
+ * last of them first, or 0 where all are alike. */
+static int take_layer_types(struct reading *r, const char *name, const char *key,
+                            const json_t *kinds) {
+    const size_t n = json_array_size(kinds);
+    size_t every = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *kind = json_string_value(json_array_get(kinds, i));
+        const bool sees_all = kind != NULL && strcmp(kind, "full_attention") == 0;
+        if (!sees_all && (kind == NULL || strcmp(kind, "sliding_attention") != 0)) {
+            return err_usage(r->err, "%s: %s has a layer that is neither sliding_attention nor "
+                                     "full_attention",
+                             r->path, key);
+        }
+        every = sees_all && every == 0 ? i + 1 : every;
+        if (every > 0 && sees_all != ((i + 1) % every == 0)) {
+            return err_usage(r->err,
+                             "%s: layer %zu of %s is out of the order of every %zu-th that is "
+                             "full_attention",
+                             r->path, i + 1, key, every);
+        }
+    }
+    json_t *number = json_integer((json_int_t)every);
+    const int status = state(r, name, key, number);
+    json_decref(number);
+    return status;
+}
+
 static int take_stated(struct reading *r) {
     for (size_t i = 0; i < model_n_params; i++) {
         char key[64];
@@ -90,7 +118,8 @@ static int take_stated(struct reading *r) {
             if (value == NULL) {
                 continue;
             }
-            if (state(r, model_params[i].name, key, value) != 0) {
+            if ((json_is_array(value) ? take_layer_types : state)(r, model_params[i].name, key,
+                                                                  value) != 0) {
                 return (int)r->err->kind;
             }
             break;
