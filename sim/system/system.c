@@ -176,6 +176,17 @@ static uint32_t profiled_tokens(const struct settings *k) {
     return k->profile_whole_canvases ? whole : k->max_batched_tokens;
 }
 
+/* Rows of local layers are given back as the window moves on; shared ones stay. */
+static bool has_local_rows(const struct system *s) {
+    return s->model->window > 0 && !s->settings.prefix_caching;
+}
+
+/* Canvases of random tokens alone have logits, no prompt has. */
+static uint32_t most_logit_rows(const struct system *s) {
+    const uint64_t rows = (uint64_t)s->settings.max_requests * s->settings.block_tokens;
+    return s->model->uniform_noise && rows < UINT32_MAX ? (uint32_t)rows : 0;
+}
+
 static int take_budget(struct system *s, struct err *err) {
     const struct settings *k = &s->settings;
     struct budget_request request = {
@@ -190,6 +201,10 @@ static int take_budget(struct system *s, struct err *err) {
         .kv_layout = k->kv_layout,
         .page_tokens = k->page_tokens,
         .row_bytes = s->row_bytes,
+        .most_logit_rows = most_logit_rows(s),
+        .local_row_bytes = model_local_kv_bytes_per_token(
+            s->model, (enum number_type)s->graph.storage.cache),
+        .local_rows = has_local_rows(s) ? s->model->window + s->settings.block_tokens : 0,
         .max_batched_tokens = k->max_batched_tokens,
         .profiled_tokens = profiled_tokens(k),
         .canvas_tokens = k->profile_canvas_tokens,

@@ -72,7 +72,7 @@ const struct decoder *const decoder_table[] = {
     &decoder_hierarchical,   &decoder_credit,          &decoder_entropy_bounded,
     &decoder_maskgit_plus,   &decoder_margin,          &decoder_entropy,
     &decoder_origin,         &decoder_joint_threshold, &decoder_several_blocks,
-    &decoder_entropy_blocks,
+    &decoder_entropy_blocks, &decoder_renoise,
 };
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 
