@@ -94,11 +94,23 @@ static bool swaps_places(const struct system *s) {
     return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
+static bool has_local_layers(const struct system *s) {
+    return s->model->window > 0;
+}
+
+static bool is_of_noise(const struct system *s) {
+    return s->model->uniform_noise;
+}
+
 /* ---- the table ---- */
 
 enum { LIVE = WHERE_CPU | WHERE_CUDA };
 
 const struct feature feature_table[] = {
+    {OF_SYSTEM, LIVE, "layers with a window", has_local_layers,
+     "the engine's layers are alike and see all that the mask allows", NULL},
+    {OF_DECODER, LIVE, "canvases of random tokens", is_of_noise,
+     "the engine fills masks, and has no self-conditioning", NULL},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
      "runtime = unmask"},
     {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,

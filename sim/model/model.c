@@ -411,6 +411,6 @@ int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_by
 }
 
 int64_t model_feature_cache_bytes_per_token(const struct model *model, enum number_type type) {
-    return 2LL * model->layers *
-           (model_half_kv_bytes(model, type) + number_row_bytes(type, model->hidden));
+    return model_kv_bytes_per_token(model, type) +
+           2LL * model->layers * number_row_bytes(type, model->hidden);
 }

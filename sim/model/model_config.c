@@ -365,7 +365,7 @@ int model_config_find(const char *path, void *thing, struct err *err) {
                              needed[i].name, model->family);
         }
     }
-    bool is_guess = (model->stated & model_param_bit("mask_token")) == 0;
+    bool is_guess = (model->stated & model_param_bit("mask_token")) == 0 && !model->uniform_noise;
     if (is_guess && model->mask != MASK_CAUSAL && model->mask_token >= model->vocab) {
         return err_world(err,
                          "%s: says no mask_token_id, and the family's, %" PRIu32

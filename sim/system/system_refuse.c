@@ -68,7 +68,7 @@ static int check_local_layers(const struct system *s, struct err *err) {
     if (m->window == 0) {
         return 0;
     }
-    if (s->rows.kind != ROW_EXACT || s->rows.evict_layer > 0) {
+    if (s->rows.kind != ROW_EXACT || rows_leave_out(&s->rows)) {
         return err_usage(err,
                          "%s has layers with a window of %u positions, and cache %s chooses rows "
                          "for all layers: set cache = exact",
