@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/session/renoise.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
@@ -74,11 +75,21 @@ static int32_t drawn_token(const struct sessions *sessions, uint64_t id, uint32_
     return (int32_t)(token + (token >= model->mask_token));
 }
 
+/* What a position holds before any pass. */
+static int32_t undecided_token(const struct sessions *sessions, uint64_t id, uint32_t position) {
+    const struct system *system = sessions->system;
+    if (system->decoder != &decoder_renoise) {
+        return (int32_t)system->model->mask_token;
+    }
+    const struct renoise *numbers = system->decoder_state;
+    return renoise_first_token(numbers->seed, id, position, model_whole_vocab(system->model));
+}
+
 static int write_canvas(struct sessions *sessions, const struct session *session,
                         const struct request *request, const int32_t *prompt, struct err *err) {
     for (uint32_t i = 0; i < request->canvas_tokens; i++) {
         bool is_prompt = i < request->prompt_tokens;
-        sessions->tokens[i] = !is_prompt       ? (int32_t)sessions->system->model->mask_token
+        sessions->tokens[i] = !is_prompt       ? undecided_token(sessions, request->id, i)
                               : prompt != NULL ? prompt[i]
                                                : drawn_token(sessions, request->id, i);
     }

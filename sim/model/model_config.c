@@ -392,6 +392,9 @@ static bool is_compared(const struct model *model, const char *name) {
     if (other == BLOCK_TOKENS || (model->ranks > 1 && name_find(divided, name) >= 0)) {
         return false;
     }
+    if (model->uniform_noise && strcmp(name, "mask_token") == 0) {
+        return false; /* run as a model of uniform noise, whatever it was made for */
+    }
     bool is_constant = other == NORM_EPSILON || name_behind(name, "rope_") != NULL;
     return !is_constant || model->rope_theta != 0;
 }

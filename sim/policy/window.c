@@ -112,6 +112,10 @@ void window_enter_last(struct request *request) {
 }
 
 uint32_t window_extent(const struct request *request, uint32_t position) {
+    if (request->causal == SEES_CANVASES && window_is_open(request) &&
+        window_has(request, position)) {
+        return window_end(request);
+    }
     uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
     uint32_t end = (position / block + 1) * block;
     const uint32_t seen = window_first(request) + window_seen(request);

@@ -4,7 +4,7 @@
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/sliding.h"
-#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/decoder/renoise.h"
 #include "sim/policy/decoder/several_blocks.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"

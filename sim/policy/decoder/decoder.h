@@ -85,9 +85,6 @@ static inline struct decode_rule decoder_rule_always(const struct decoder *decod
 /* The built-in one, whose threshold stays as it is. */
 extern const struct decoder decoder_threshold;
 
-/* The one that commits a canvas of random tokens as a whole. */
-extern const struct decoder decoder_renoise;
-
 extern const struct decoder *const decoder_table[];
 extern const size_t decoder_table_size;
 
