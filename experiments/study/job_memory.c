@@ -181,8 +181,8 @@ const struct job job_live = {
  * the same in chunks of a canvas; our kernels', which store logits and probabilities alone, and in
  * chunks; or nothing as wide as the vocabulary. */
 enum sampler_way { WAY_ALL, WAY_PLANNED, WAY_CHUNKED, WAY_OWN, WAY_OWN_CHUNKED, WAY_NEVER };
-static const char *const sampler_ways[] = {"all", "planned", "chunked", "own",
-                                           "own-chunked", "never", NULL};
+static const char *const sampler_ways[] = {"all",         "planned", "chunked", "own",
+                                           "own-chunked", "never",   NULL};
 
 static const struct graph_options sampler_options[] = {
     [WAY_ALL] = {.fused = true, .exact = true, .logits_bytes = 4, .sampler_bytes = 4},

@@ -50,8 +50,8 @@ struct model {
      * 0: all layers are alike, and see everything. */
     uint32_t window, global_every, global_kv_heads, global_head_dim;
     bool global_values_are_keys;
-    uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
-    uint32_t vocab;      /* rows of the output projection */
+    uint32_t ffn;   /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
+    uint32_t vocab; /* rows of the output projection */
     uint32_t max_positions;
     uint32_t mask_token; /* id that stands for a position not yet committed; NO_MASK_TOKEN */
     bool qk_norm, qkv_bias, tied, shifted_logits;

@@ -81,8 +81,8 @@ static int state(struct reading *r, const char *name, const char *key, const jso
     return status;
 }
 
-/* How often a layer that sees everything stands in a list of layers' kinds: every so many one, the
- * last of them first, or 0 where all are alike. */
+/* Of how many layers one sees everything, the last of them, by a list of layers' kinds; 0 where none
+ * does. */
 static int take_layer_types(struct reading *r, const char *name, const char *key,
                             const json_t *kinds) {
     const size_t n = json_array_size(kinds);
@@ -91,8 +91,9 @@ static int take_layer_types(struct reading *r, const char *name, const char *key
         const char *kind = json_string_value(json_array_get(kinds, i));
         const bool sees_all = kind != NULL && strcmp(kind, "full_attention") == 0;
         if (!sees_all && (kind == NULL || strcmp(kind, "sliding_attention") != 0)) {
-            return err_usage(r->err, "%s: %s has a layer that is neither sliding_attention nor "
-                                     "full_attention",
+            return err_usage(r->err,
+                             "%s: %s has a layer that is neither sliding_attention nor "
+                             "full_attention",
                              r->path, key);
         }
         every = sees_all && every == 0 ? i + 1 : every;

@@ -578,9 +578,9 @@ static struct op_amount amount_of_spans(const struct graph *graph, const struct 
     int64_t cached = sym[op->span_k] - sym[op->span_q];
     const uint32_t window = graph_heads(graph, op).window;
     struct op_amount amount = {.sum_q = (double)sym[op->span_q],
-                              .sum_kv = (double)sym[op->span_k],
-                              .sum_cached = cached > 0 ? (double)cached : 0,
-                              .sum_q_kv = (double)sym[op->span_qk]};
+                               .sum_kv = (double)sym[op->span_k],
+                               .sum_cached = cached > 0 ? (double)cached : 0,
+                               .sum_q_kv = (double)sym[op->span_qk]};
     if (window > 0 && sym[op->span_n] > 0) {
         limit_to_window(op, (double)sym[op->span_n], window, &amount);
     }

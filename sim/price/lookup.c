@@ -191,8 +191,7 @@ static void take_profile(struct lookup *lookup, bool is_included) {
     lookup->correction = curve >= 0 ? curve : correction_find(lookup->in_step, op->kind, op->name);
     if (type->family == FAMILY_ATTENTION) {
         const struct model_heads heads = graph_heads(graph, op);
-        lookup->layouts =
-            profile_layouts_of(profile, heads.heads, heads.kv_heads, heads.head_dim);
+        lookup->layouts = profile_layouts_of(profile, heads.heads, heads.kv_heads, heads.head_dim);
     }
 }
 

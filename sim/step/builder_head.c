@@ -223,8 +223,7 @@ static int add_renoising(struct builder *b, int logits, int decided) {
         made[i] = add_logits(b, parts[i].name, b->sampled, bytes);
         const int from = parts[i].from < 0 ? logits : made[parts[i].from];
         const int other = parts[i].other < 0 ? -1 : made[parts[i].other];
-        graph_add_op(g, parts[i].name, parts[i].kind, b->sampled, LIST(from, other),
-                     LIST(made[i]));
+        graph_add_op(g, parts[i].name, parts[i].kind, b->sampled, LIST(from, other), LIST(made[i]));
         if (i == NOISY) {
             graph_add_op(g, "drawn tokens", OP_SAMPLE, b->sampled, LIST(made[i]), LIST(decided));
             graph_add_op(g, "likely tokens", OP_SAMPLE, b->sampled, LIST(made[SCALED]),

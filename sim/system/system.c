@@ -202,8 +202,8 @@ static int take_budget(struct system *s, struct err *err) {
         .page_tokens = k->page_tokens,
         .row_bytes = s->row_bytes,
         .most_logit_rows = most_logit_rows(s),
-        .local_row_bytes = model_local_kv_bytes_per_token(
-            s->model, (enum number_type)s->graph.storage.cache),
+        .local_row_bytes =
+            model_local_kv_bytes_per_token(s->model, (enum number_type)s->graph.storage.cache),
         .local_rows = has_local_rows(s) ? s->model->window + s->settings.block_tokens : 0,
         .max_batched_tokens = k->max_batched_tokens,
         .profiled_tokens = profiled_tokens(k),

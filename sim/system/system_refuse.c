@@ -80,8 +80,9 @@ static int check_local_layers(const struct system *s, struct err *err) {
     }
     return s->settings.layers % m->global_every == 0
                ? 0
-               : err_usage(err, "layers = %u, but every %u-th layer of %s sees everything: set a "
-                                "multiple of that",
+               : err_usage(err,
+                           "layers = %u, but every %u-th layer of %s sees everything: set a "
+                           "multiple of that",
                            s->settings.layers, m->global_every, m->title);
 }
 
@@ -104,17 +105,18 @@ static int check_noise(const struct system *s, struct err *err) {
                          "commits positions for good: set decoder = renoise",
                          s->model->title, name);
     }
-    const char *without = settings->iteration != ITERATION_PLAIN       ? "iteration = plain"
-                          : settings->sampling                         ? "sampling = off"
-                          : settings->logit_scope == LOGITS_MASKED     ? "logit_scope = queries"
-                          : settings->sample_scope != SAMPLES_LOGITS   ? "sample_scope = logits"
-                          : settings->blocks_in_flight > 1             ? "blocks_in_flight = 1"
-                          : settings->window_slides                    ? "window_slides = off"
-                          : settings->allocator != ALLOCATOR_PLANNED   ? "allocator = planned"
-                                                                       : NULL;
+    const char *without = settings->iteration != ITERATION_PLAIN     ? "iteration = plain"
+                          : settings->sampling                       ? "sampling = off"
+                          : settings->logit_scope == LOGITS_MASKED   ? "logit_scope = queries"
+                          : settings->sample_scope != SAMPLES_LOGITS ? "sample_scope = logits"
+                          : settings->blocks_in_flight > 1           ? "blocks_in_flight = 1"
+                          : settings->window_slides                  ? "window_slides = off"
+                          : settings->allocator != ALLOCATOR_PLANNED ? "allocator = planned"
+                                                                     : NULL;
     return without == NULL ? 0
-                           : err_usage(err, "%s draws tokens of its whole canvas in every step: "
-                                            "set %s",
+                           : err_usage(err,
+                                       "%s draws tokens of its whole canvas in every step: "
+                                       "set %s",
                                        s->model->title, without);
 }
 
@@ -598,11 +600,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings,     check_mask,     check_prefixes, check_swap,
-        check_rows,         check_bounds,   check_needs,    check_said_rows,
-        check_credit,       check_revising, check_drawing,  check_smoothing,
-        check_sample_scope, check_storage,  check_several,  check_sliding,
-        check_local_layers, check_noise};
+        check_settings, check_mask,         check_prefixes,     check_swap,    check_rows,
+        check_bounds,   check_needs,        check_said_rows,    check_credit,  check_revising,
+        check_drawing,  check_smoothing,    check_sample_scope, check_storage, check_several,
+        check_sliding,  check_local_layers, check_noise};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);
