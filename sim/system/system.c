@@ -176,9 +176,20 @@ static uint32_t profiled_tokens(const struct settings *k) {
     return k->profile_whole_canvases ? whole : k->max_batched_tokens;
 }
 
-/* Rows of local layers are given back as the window moves on; shared ones stay. */
-static bool has_local_rows(const struct system *s) {
-    return s->model->window > 0 && !s->settings.prefix_caching;
+/* Rows that local layers hold of a request, whose others are given back as the window moves on;
+ * shared ones stay. 0: all. */
+static uint32_t local_rows(const struct system *s) {
+    const bool gives_back = s->model->window > 0 && !s->settings.prefix_caching;
+    return gives_back ? s->model->window + s->settings.block_tokens : 0;
+}
+
+static int64_t local_row_bytes(const struct system *s) {
+    return model_local_kv_bytes_per_token(s->model, (enum number_type)s->graph.storage.cache);
+}
+
+int64_t system_rows_bytes(const struct system *s, uint32_t rows) {
+    const uint32_t held = local_rows(s), passed = held > 0 && rows > held ? rows - held : 0;
+    return s->row_bytes * rows - local_row_bytes(s) * passed;
 }
 
 /* Canvases of random tokens alone have logits, no prompt has. */
@@ -202,9 +213,8 @@ static int take_budget(struct system *s, struct err *err) {
         .page_tokens = k->page_tokens,
         .row_bytes = s->row_bytes,
         .most_logit_rows = most_logit_rows(s),
-        .local_row_bytes =
-            model_local_kv_bytes_per_token(s->model, (enum number_type)s->graph.storage.cache),
-        .local_rows = has_local_rows(s) ? s->model->window + s->settings.block_tokens : 0,
+        .local_row_bytes = local_row_bytes(s),
+        .local_rows = local_rows(s),
         .max_batched_tokens = k->max_batched_tokens,
         .profiled_tokens = profiled_tokens(k),
         .canvas_tokens = k->profile_canvas_tokens,

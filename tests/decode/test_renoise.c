@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "sim/policy/decoder/renoise.h"
 #include "sim/price/price.h"
 #include "sim/step/builder.h"
 #include "sim/system/system.h"
@@ -122,6 +123,9 @@ TEST(a_long_canvas_holds_a_window_of_local_rows) {
     ck_assert_int_eq(budget_request_bytes(budget, 1024), 1024 * all);
     const int64_t longer = budget_request_bytes(budget, 64 * 1024);
     ck_assert_int_eq(longer - budget_request_bytes(budget, 32 * 1024), 32 * 1024 * (all - local));
+    const uint32_t held = 1024 + 256;
+    ck_assert_int_eq(system_rows_bytes(system, held), held * all);
+    ck_assert_int_eq(system_rows_bytes(system, held + 100), held * all + 100 * (all - local));
     system_close(system);
 }
 
