@@ -41,6 +41,36 @@ TEST(keys_and_values_are_counted_by_layer) {
     ck_assert_int_eq(model_local_kv_bytes_per_token(model, NUMBER_BF16), 25 * 2 * 8 * 256 * 2);
 }
 
+/* A denoising step multiplies with every matrix once, and with the table of embeddings twice: by
+ * logits and by probabilities. It norms what parts read and what they give. */
+TEST(a_step_runs_every_matrix_and_norm) {
+    static const char *const systems[] = {"diffusiongemma", "diffusiongemma-vllm"};
+    const struct model *m = gemma();
+    const int64_t hidden = m->hidden, head = model_head_parameters(m);
+    const int64_t norms = (30 * 7 + 2) * hidden + 25 * 2 * 256 + 5 * 2 * 512;
+    for (size_t s = 0; s < 2; s++) {
+        struct err err = {0};
+        const struct system_request asked = {.system = systems[s], .gpu = "h200"};
+        struct system *system = NULL;
+        ck_assert_msg(system_open(&asked, &system, &err) == 0, "%s", err.text);
+        int64_t matrices = 0, n_norms = 0, n_wide = 0;
+        for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+            const struct op *op = &system->graph.ops[i];
+            const int64_t repeat = system->graph.segments[op->segment].repeat;
+            const int64_t experts = op_type_of(op)->family == FAMILY_EXPERTS ? op->experts : 1;
+            matrices += op_is_product(op) ? repeat * experts * op->n * op->k : 0;
+            n_norms += op->kind == OP_RMSNORM ? repeat : 0;
+        }
+        for (uint32_t t = 0; t < system->graph.n_tensors; t++) {
+            n_wide += tensor_holds_logits(&system->graph, (int)t);
+        }
+        ck_assert_int_eq(matrices, model_parameters(m) - norms + head);
+        ck_assert_int_eq(n_norms, 30 * 7 + 1 + 2); /* the head's, and two of self-conditioning */
+        ck_assert_int_eq(n_wide, s == 0 ? 2 : 1 + 6);
+        system_close(system);
+    }
+}
+
 /* ---- what layers see ---- */
 
 /* Pairs of a query and a key, and cached keys, that the operator's price counts. */
