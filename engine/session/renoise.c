@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/rules/keyed.h"
+#include "sim/base/err.h"
 #include "sim/base/rng.h"
 
 /* What draws are for, the last of their keys. */
@@ -31,6 +32,7 @@ struct row_tokens {
 static struct row_tokens read_row(const float *logits, uint32_t vocab, double t, uint64_t key) {
     struct row_tokens out = {0};
     double largest = -INFINITY, drawn = -INFINITY, sum = 0, weighed = 0;
+    ASSERT(vocab > 0);
     for (uint32_t i = 0; i < vocab; i++) {
         const double scaled = logits[i] / t, noisy = scaled + keyed_noise(key, i);
         out.top = scaled > largest ? (int32_t)i : out.top;
