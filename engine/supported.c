@@ -109,8 +109,8 @@ static bool is_conditioned(const struct system *s) {
 
 static bool reads_other_logits(const struct system *s) {
     const bool whole = s->settings.logit_chunk_rows == 0 && s->chunks.search == CHUNK_SEARCH_NONE;
-    return s->model->uniform_noise &&
-           (s->decoder != &decoder_renoise || s->runtime.fused_head || !whole);
+    return s->model->uniform_noise && (s->decoder != &decoder_renoise || s->runtime.fused_head ||
+                                       !whole || s->runtime.sampler_bytes > 0);
 }
 
 /* ---- the table ---- */
@@ -124,7 +124,9 @@ const struct feature feature_table[] = {
      "the engine has no weights that a step's predictions go through", NULL},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
      reads_other_logits, "the host draws tokens from them",
-     "decoder = renoise, runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = none"},
+     "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "
+     "and "
+     "chunk_search = none"},
     {OF_DECODER, WHERE_RANKS, "canvases of random tokens", is_of_noise,
      "a rank has logits of its own tokens alone", NULL},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
