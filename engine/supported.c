@@ -3,6 +3,7 @@
 #include "engine/op/op.h"
 #include "engine/session/session.h"
 #include "sim/decode/block.h"
+#include "sim/policy/decoder/renoise.h"
 
 /* ---- what a system has ---- */
 
@@ -109,11 +110,40 @@ static bool divides_blocks(const struct system *s) {
            (s->settings.chunk_search != CHUNK_SEARCH_NONE || s->rows.kind == ROW_FEATURES);
 }
 
+static bool has_local_layers(const struct system *s) {
+    return s->model->window > 0;
+}
+
+static bool is_of_noise(const struct system *s) {
+    return s->model->uniform_noise;
+}
+
+static bool is_conditioned(const struct system *s) {
+    return s->model->conditioning_ffn > 0;
+}
+
+static bool reads_other_logits(const struct system *s) {
+    const bool whole = s->settings.logit_chunk_rows == 0 && s->chunks.search == CHUNK_SEARCH_NONE;
+    return s->model->uniform_noise && (s->decoder != &decoder_renoise || s->runtime.fused_head ||
+                                       !whole || s->runtime.sampler_bytes > 0);
+}
+
 /* ---- the table ---- */
 
 enum { LIVE = WHERE_CPU | WHERE_CUDA };
 
 const struct feature feature_table[] = {
+    {OF_SYSTEM, LIVE, "layers with a window", has_local_layers,
+     "the engine's layers are alike and see all that the mask allows", NULL},
+    {OF_SYSTEM, LIVE, "self-conditioning", is_conditioned,
+     "the engine has no weights that a step's predictions go through", NULL},
+    {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
+     reads_other_logits, "the host draws tokens from them",
+     "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "
+     "and "
+     "chunk_search = none"},
+    {OF_DECODER, WHERE_RANKS, "canvases of random tokens", is_of_noise,
+     "a rank has logits of its own tokens alone", NULL},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
      "runtime = unmask"},
     {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,

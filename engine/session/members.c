@@ -77,7 +77,8 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
     const char *cache = members->sessions->system->cache->policy.name;
     int32_t *positions = members->whole.positions + members->whole.n_tokens;
     uint8_t *masked = members->whole.masked + members->whole.n_tokens;
-    bool is_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
+    const bool has_blocks = request->causal == SEES_BLOCKS || request->causal == SEES_CANVASES;
+    bool is_block = span->exact && has_blocks && span->phase != PHASE_PREFILL;
     if (lists && block == NULL) {
         return err_usage(err,
                          "the record has counts alone, where a step of request %" PRIu64

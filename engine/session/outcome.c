@@ -6,9 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/session/renoise.h"
 #include "sim/base/mem.h"
+#include "sim/model/ranks.h"
 #include "sim/policy/cache/blocks.h"
 #include "sim/policy/decoder/take_back.h"
+
+static const struct system *system_of(const struct outcome *outcome) {
+    return outcome->members->sessions->system;
+}
+
+static bool renoises(const struct outcome *outcome) {
+    return system_of(outcome)->decoder == &decoder_renoise;
+}
 
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;
@@ -32,6 +42,12 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
         .entropy = mem_zeroed(block, sizeof *outcome->entropy),
         .chosen = mem_zeroed(block, sizeof *outcome->chosen),
     };
+    if (renoises(outcome)) {
+        const size_t vocab = model_whole_vocab(members->sessions->system->model);
+        outcome->logits = mem_zeroed(limits->max_logit_rows * vocab, sizeof *outcome->logits);
+        outcome->top = mem_zeroed((size_t)limits->max_requests * block, sizeof *outcome->top);
+        outcome->next = mem_zeroed(block, sizeof *outcome->next);
+    }
 }
 
 void outcome_close(struct outcome *outcome) {
@@ -39,16 +55,13 @@ void outcome_close(struct outcome *outcome) {
     void *const all[] = {outcome->commits, result->token,     result->confidence,  result->margin,
                          result->entropy,  result->committed, result->n_committed, outcome->left,
                          outcome->rows,    outcome->offsets,  outcome->confidence, outcome->margin,
-                         outcome->entropy, outcome->chosen};
+                         outcome->entropy, outcome->chosen,   outcome->logits,     outcome->top,
+                         outcome->next};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
     decode_positions_fini(&outcome->positions);
     *outcome = (struct outcome){0};
-}
-
-static const struct system *system_of(const struct outcome *outcome) {
-    return outcome->members->sessions->system;
 }
 
 bool outcome_is_watched(const struct outcome *outcome) {
@@ -197,6 +210,32 @@ static int revise_recorded(struct outcome *outcome, struct err *err) {
     return status;
 }
 
+/* A pass over a canvas of random tokens, all of whose `n` rows decide, which are `first` and
+ * following in the results: it is written anew, or committed as a whole. */
+static int renoise(struct outcome *outcome, uint32_t member, uint32_t first, uint32_t n,
+                   struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct step_part *part = &outcome->members->decided->parts[member];
+    const uint32_t block = settings_window_tokens(&system_of(outcome)->settings);
+    const uint32_t vocab = model_whole_vocab(system_of(outcome)->model);
+    int32_t *top = outcome->top + (size_t)planned_slot(planned, member) * block;
+    const struct renoise_canvas canvas = {.request = request->id,
+                                          .first = window_first(request),
+                                          .n = n,
+                                          .steps = window_steps(request)};
+    const struct renoise_tokens tokens = {
+        .top = top, .next = outcome->next, .entropy = outcome->entropy, .order = outcome->offsets};
+    const bool is_over = renoise_pass(system_of(outcome)->decoder_state, &canvas,
+                                      outcome->logits + (size_t)first * vocab, vocab, &tokens);
+    for (uint32_t i = 0; is_over && i < n; i++) {
+        members_note_commit(planned, member, (int32_t)(canvas.first + i));
+    }
+    outcome->commits[member] = is_over ? n : 0;
+    return forward_write_canvas(outcome->forward, part->canvas + canvas.first,
+                                is_over ? top : outcome->next, n, err);
+}
+
 /* The decoder reads what is known of each member's masked positions and chooses. */
 static int choose_on_host(struct outcome *outcome, struct err *err) {
     const struct members *members = outcome->members;
@@ -205,6 +244,9 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
     result.committed = NULL;
     result.n_committed = NULL;
     int status = forward_result(outcome->forward, &result, err);
+    if (status == 0 && renoises(outcome)) {
+        status = forward_logits(outcome->forward, outcome->logits, err);
+    }
     for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
         const struct request *request = members_request(members->planned, i);
         uint32_t n = members_masked_rows(members, i, outcome->rows);
@@ -214,7 +256,9 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
                 return not_numbers(request, 0, err);
             }
         }
-        if (n > 0) { /* none in a prefill, a commit pass */
+        if (n > 0 && renoises(outcome)) {
+            status = renoise(outcome, i, first, n, err);
+        } else if (n > 0) { /* none in a prefill, a commit pass */
             const struct decode_seen seen = look(outcome, i, first, n);
             outcome->commits[i] =
                 system->decoder->choose(system->decoder_state, request, &seen, outcome->chosen);

@@ -25,6 +25,10 @@ struct outcome {
     uint32_t *rows, *offsets;
     float *confidence, *margin, *entropy;
     uint8_t *chosen;
+    /* Under decoder_renoise: a step's logits, and the most likely tokens of each slot's pass
+     * before, [max_requests, block_tokens]; else NULL. */
+    float *logits;
+    int32_t *top, *next;
     struct position_watch watch; /* all zero: not watched, and nothing is read back for it */
     struct decode_positions positions;
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/session/renoise.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
@@ -74,6 +75,16 @@ void sessions_close(struct sessions *sessions) {
 
 /* ---- admission ---- */
 
+/* What a position holds before any pass. */
+static int32_t undecided_token(const struct sessions *sessions, uint64_t id, uint32_t position) {
+    const struct system *system = sessions->system;
+    if (system->decoder != &decoder_renoise) {
+        return (int32_t)system->model->mask_token;
+    }
+    const struct renoise *numbers = system->decoder_state;
+    return renoise_first_token(numbers->seed, id, position, model_whole_vocab(system->model));
+}
+
 static int write_canvas(struct sessions *sessions, const struct session *session,
                         const struct request *request, const int32_t *prompt, struct err *err) {
     const struct beginning *beginning = &session->beginning;
@@ -85,7 +96,7 @@ static int write_canvas(struct sessions *sessions, const struct session *session
                         sessions->tokens);
     }
     for (uint32_t i = request->prompt_tokens; i < request->canvas_tokens; i++) {
-        sessions->tokens[i] = (int32_t)sessions->system->model->mask_token;
+        sessions->tokens[i] = undecided_token(sessions, request->id, i);
     }
     return forward_write_canvas(sessions->forward, session->canvas, sessions->tokens,
                                 request->canvas_tokens, err);

@@ -14,6 +14,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/decode/process_file.h"
+#include "sim/policy/decoder/renoise.h"
 #include "sim/price/transfer.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
@@ -414,7 +415,9 @@ static void warn_of_kernels(struct composition *c) {
 static void state_decisions(struct composition *c) {
     const struct system *system = c->system;
     struct run_decisions *decisions = &c->facts.decisions;
-    const char *source = "the decoder commits by number, whatever the model says";
+    const char *source = system->decoder == &decoder_renoise
+                             ? "the published passes of 2,115 canvases, in decoder renoise"
+                             : "the decoder commits by number, whatever the model says";
     if (c->decode != NULL) {
         source = c->decode_source.name;
     } else if (c->fleet != NULL) {

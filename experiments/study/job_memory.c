@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "experiments/study/jobs.h"
+#include "sim/base/names.h"
 #include "sim/memory/usage.h"
 #include "sim/step/builder.h"
 #include "sim/system/lmax.h"
@@ -172,6 +173,89 @@ const struct job job_live = {
     .required = (const char *const[]){"model", "context", NULL},
     .optional = (const char *const[]){"masked", NULL},
     .fill = live,
+};
+
+/* ---- what the sampler of a model of uniform noise holds ---- */
+
+/* Its temporaries all at once, as code without a plan may hold them; placed by when they are read;
+ * the same in chunks of a canvas; our kernels', which store logits and probabilities alone, and in
+ * chunks; or nothing as wide as the vocabulary. */
+enum sampler_way { WAY_ALL, WAY_PLANNED, WAY_CHUNKED, WAY_OWN, WAY_OWN_CHUNKED, WAY_NEVER };
+static const char *const sampler_ways[] = {"all",         "planned", "chunked", "own",
+                                           "own-chunked", "never",   NULL};
+
+static const struct graph_options sampler_options[] = {
+    [WAY_ALL] = {.fused = true, .exact = true, .logits_bytes = 4, .sampler_bytes = 4},
+    [WAY_PLANNED] = {.fused = true, .exact = true, .logits_bytes = 4, .sampler_bytes = 4},
+    [WAY_CHUNKED] = {.fused = true, .exact = true, .logits_bytes = 4, .sampler_bytes = 4},
+    [WAY_OWN] = {.fused = true, .exact = true, .logits_bytes = BF16_BYTES},
+    [WAY_OWN_CHUNKED] = {.fused = true, .exact = true, .logits_bytes = BF16_BYTES},
+    [WAY_NEVER] = {.fused = true, .exact = true, .fused_head = true},
+};
+
+/* The workspace of a denoising step of `requests` canvases, and of it the tensors as wide as the
+ * vocabulary. */
+static int sampler_bytes(const struct model *model, enum sampler_way way, uint32_t requests,
+                         int64_t *peak, int64_t *widest, struct err *err) {
+    const uint32_t canvas = model->block_tokens;
+    const bool chunks = way == WAY_CHUNKED || way == WAY_OWN_CHUNKED;
+    const struct chunk_rows rows = {{[CHUNK_LOGITS] = chunks ? canvas : 0}};
+    const struct span span = {.phase = PHASE_REUSE,
+                              .queries = canvas,
+                              .first_queries = canvas,
+                              .context = canvas,
+                              .logit_rows = canvas,
+                              .exact = 1};
+    struct graph graph;
+    struct step_shape shape;
+    struct placement placement;
+    int status = graph_try(&graph, model, &sampler_options[way], err);
+    const struct planner *planner = status == 0 ? planner_find("exact", err) : NULL;
+    if (planner == NULL) {
+        return err_status(err);
+    }
+    *widest = 0;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, requests);
+    for (int t = 0; t < (int)graph.n_tensors; t++) {
+        const bool is_wide = tensor_holds_logits(&graph, t);
+        graph.tensors[t].last_op =
+            way == WAY_ALL && is_wide ? (int)graph.n_ops - 1 : graph.tensors[t].last_op;
+        *widest += is_wide ? tensor_bytes(&graph, t, &shape, rows) : 0;
+    }
+    placement_make(planner, &graph, &shape, rows, &placement);
+    *peak = placement.peak_bytes;
+    return 0;
+}
+
+static int sampler(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
+    (void)state;
+    uint64_t requests = 0;
+    int64_t peak = 0, widest = 0;
+    int status = job_whole(args, "requests", 4096, &requests, err);
+    const struct model *model = status == 0 ? model_find(job_text(args, "model"), err) : NULL;
+    const int way = name_find(sampler_ways, job_text(args, "way"));
+    if (model == NULL) {
+        return err_status(err);
+    }
+    if (!model->uniform_noise || way < 0 || requests == 0) {
+        return err_usage(err, "a sampler's memory is of a model of uniform noise, of at least one "
+                              "request, and way is all, planned, chunked, own, own-chunked or "
+                              "never");
+    }
+    status = sampler_bytes(model, (enum sampler_way)way, (uint32_t)requests, &peak, &widest, err);
+    return status != 0 ? status
+                       : put_row(row,
+                                 json_pack("{s:s, s:I, s:I}", "model_title", model->title,
+                                           "peak_bytes", peak, "wide_bytes", widest),
+                                 rows);
+}
+
+const struct job job_sampler = {
+    .name = "sampler",
+    .doc = "the workspace of a step that samples `requests` canvases of random tokens, by `way`",
+    .required = (const char *const[]){"model", "requests", "way", NULL},
+    .fill = sampler,
 };
 
 /* ---- what one layer computes ---- */

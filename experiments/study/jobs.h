@@ -27,7 +27,8 @@ struct job {
 };
 
 extern const struct job job_run, job_recorded, job_requests, job_course, job_json, job_csv,
-    job_lmax, job_latency, job_budget, job_live, job_layer, job_rollout, job_eviction, job_server;
+    job_lmax, job_latency, job_budget, job_live, job_sampler, job_layer, job_rollout, job_eviction,
+    job_server;
 
 /* An argument; NULL, or `absent`, where it was not given or is empty. Numbers are refused with the
  * range when they are not between the two. */

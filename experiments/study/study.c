@@ -295,10 +295,10 @@ static int check_table(const struct config *config, const struct study_table *ta
     return 0;
 }
 
-static const struct job *const jobs[] = {&job_run,      &job_recorded, &job_requests, &job_course,
-                                         &job_json,     &job_csv,      &job_lmax,     &job_latency,
-                                         &job_budget,   &job_live,     &job_layer,    &job_rollout,
-                                         &job_eviction, &job_server};
+static const struct job *const jobs[] = {&job_run,     &job_recorded, &job_requests, &job_course,
+                                         &job_json,    &job_csv,      &job_lmax,     &job_latency,
+                                         &job_budget,  &job_live,     &job_sampler,  &job_layer,
+                                         &job_rollout, &job_eviction, &job_server};
 
 /* The job that a section names, and of which table; NULL where it names none. */
 static const struct job *job_of(const char *section, const char **name) {

@@ -42,7 +42,9 @@ static bool place_worst(const struct budget_request *r, int64_t tokens, int64_t 
     shape.sym[SYM_TOKENS] = shape.sym[SYM_FIRST_TOKENS] = tokens;
     shape.sym[SYM_FULL_Q] = shape.sym[SYM_BLOCK_Q] = tokens;
     shape.sym[SYM_PREFILL_Q] = shape.sym[SYM_KEPT_TOKENS] = shape.sym[SYM_KEPT_Q] = tokens;
-    shape.sym[SYM_LOGIT_ROWS] = shape.sym[SYM_SAMPLED_ROWS] = tokens;
+    const bool has_fewer = r->most_logit_rows > 0 && r->most_logit_rows < tokens;
+    shape.sym[SYM_LOGIT_ROWS] = shape.sym[SYM_SAMPLED_ROWS] =
+        has_fewer ? r->most_logit_rows : tokens;
     shape.sym[SYM_PROJECTED_VALUES] = tokens;
     shape.sym[SYM_SELECT_ROWS] = shape.sym[SYM_PACK_ROWS] = r->selects ? tokens : 0;
     shape.sym[SYM_CONTEXT_ROWS] = rows;
@@ -136,6 +138,8 @@ static int divide_pages(const struct budget_request *r, int64_t left, struct bud
     b->unit_rows = r->page_tokens;
     b->unit_bytes = r->row_bytes * r->page_tokens;
     b->max_requests = r->max_requests;
+    b->local_unit_bytes = r->local_rows > 0 ? r->local_row_bytes * r->page_tokens : 0;
+    b->local_units = (uint32_t)ceil_div(r->local_rows, r->page_tokens) + 1; /* begins inside one */
     int64_t available = left - budget_request_bytes(b, r->slab_rows);
     if (!place_worst(r, r->profiled_tokens, 0, available, &placement)) {
         available = left - b->unit_bytes;
@@ -175,7 +179,9 @@ int64_t budget_request_bytes(const struct budget *budget, uint32_t rows) {
     if (budget->unit_bytes == 0 || rows == 0) {
         return 0;
     }
-    return ceil_div(rows, budget->unit_rows) * budget->unit_bytes;
+    const int64_t units = ceil_div(rows, budget->unit_rows);
+    const int64_t passed = units > budget->local_units ? units - budget->local_units : 0;
+    return units * budget->unit_bytes - passed * budget->local_unit_bytes;
 }
 
 int64_t budget_workspace_bytes(const struct budget *budget, int64_t kv_bytes) {

@@ -33,6 +33,9 @@ struct budget_request {
     uint32_t page_tokens;        /* rows of one page */
     uint32_t pool_pages;         /* pages of the pool; 0: as many as memory leaves */
     int64_t row_bytes;           /* one row of cached state over all layers; 0: nothing is cached */
+    int64_t local_row_bytes;     /* of that in layers with a window */
+    uint32_t local_rows;         /* that these hold of a request, the last ones; 0: all */
+    uint32_t most_logit_rows;    /* of a step; 0: its query tokens */
     uint32_t max_batched_tokens; /* query tokens of the worst step */
     uint32_t profiled_tokens;    /* pages: of the step that sizes the pool; at most those */
     uint32_t canvas_tokens;      /* the longest canvas profiled for */
@@ -49,6 +52,8 @@ struct budget {
     int64_t pool_bytes;       /* slabs: workspace included */
     int64_t unit_bytes;       /* of one page, or of one row */
     uint32_t unit_rows;
+    int64_t local_unit_bytes; /* of it what is given back once local_units came after it */
+    uint32_t local_units;
     uint32_t max_requests;
     bool shares_pool; /* slabs: workspace and cached state draw on the same pool_bytes */
 };

@@ -212,9 +212,9 @@ static void run_rotation(struct run *run, int index) {
 
 static void run_attention(struct run *run, int index) {
     const struct op *op = &run->graph->ops[index];
-    const struct model *m = run->graph->model;
+    const struct model_heads heads = graph_heads(run->graph, op);
     struct block keys = {0}, values = {0};
-    if (run->is_eager && m->kv_heads < m->heads) {
+    if (run->is_eager && heads.kv_heads < heads.heads) {
         keys = take(run, bytes_of(run, op->out[0]), false);
         values = take(run, bytes_of(run, op->out[0]), false);
     }
@@ -231,7 +231,8 @@ static void run_product(struct run *run, int index) {
     struct block *pieces = pieces_of(run, op->out[0]);
     int64_t bytes = bytes_of(run, op->out[0]);
     if (next == MEMORY_ROTATION) {
-        int64_t kv_bytes = bytes * g->model->kv_heads / (g->model->heads + 2 * g->model->kv_heads);
+        const struct model_heads heads = graph_heads(g, op);
+        int64_t kv_bytes = bytes * heads.kv_heads / (heads.heads + 2 * heads.kv_heads);
         pieces[0] = take(run, bytes - 2 * kv_bytes, false);
         pieces[1] = take(run, kv_bytes, false);
         pieces[2] = take(run, kv_bytes, false);

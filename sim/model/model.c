@@ -33,6 +33,15 @@ const struct param model_params[] = {
     COUNT(kv_heads, NULL, 1, 1024, "key-value heads, which divide the query heads"),
     COUNT(head_dim, NULL, 2, 1024, "channels of a head"),
     COUNT(rotary_dim, "0", 0, 1024, "channels of a head that are rotated (0: all)"),
+    COUNT(window, "0", 0, 1 << 24,
+          "positions that a query of a local layer sees, its own among them (0: all of them)"),
+    COUNT(
+        global_every, "0", 0, 1024,
+        "of this many layers one sees everything, the last of them (0: all layers are alike)"),
+    COUNT(global_kv_heads, "0", 0, 1024, "key-value heads of these [model.global_every > 0]"),
+    COUNT(global_head_dim, "0", 0, 1024, "channels of a head of these [model.global_every > 0]"),
+    FLAG(global_values_are_keys,
+         "their values are their keys, without a projection [model.global_every > 0]"),
     COUNT(ffn, "0", 0, 1 << 20, "SwiGLU width of a dense layer (0: every layer is a mixture)"),
     COUNT(vocab, NULL, 2, 1 << 24, "rows of the output projection"),
     COUNT(max_positions, NULL, 1, 1 << 24,
@@ -43,6 +52,12 @@ const struct param model_params[] = {
     COUNT(block_tokens, NULL, 1, 65536,
           "default size of the blocks that are decoded together "
           "[asked.block_tokens = 0 and priced = on or asked.block_tokens = 0 and rows = exact]"),
+    FLAG(causal_prompt, "blocks begin where the prompt ends, and what is before the block sees no "
+                        "further than itself [model.attention = block-causal]"),
+    FLAG(uniform_noise, "positions that are not decided hold random tokens, no mask"),
+    COUNT(conditioning_ffn, "0", 0, 1 << 20,
+          "width of the gated FFN through which the last step's predictions are added (0: none)"),
+    FLAG(output_norms, "what attention, FFN and experts give is normalised before it is added"),
     FLAG(qk_norm, "heads of queries and keys are normalised"),
     FLAG(qkv_bias, "queries, keys and values have biases"),
     FLAG(tied, "the output projection is the embedding"),
@@ -159,6 +174,20 @@ static int check_dense(const struct model *m, const char *place, struct err *err
 
 static int check_decoding(const struct model *m, const char *place, struct err *err) {
     bool has_mask = m->mask_token != NO_MASK_TOKEN;
+    if (m->uniform_noise) {
+        return m->mask == MASK_BLOCK_CAUSAL && !has_mask
+                   ? 0
+                   : err_usage(err,
+                               "%s: a model of uniform noise has no mask_token, and attention = "
+                               "block-causal",
+                               place);
+    }
+    if (m->causal_prompt || m->conditioning_ffn > 0) {
+        return err_usage(err,
+                         "%s: causal_prompt and conditioning_ffn are of models of uniform noise: "
+                         "set uniform_noise = on",
+                         place);
+    }
     if (m->mask == MASK_CAUSAL && (has_mask || m->block_tokens != 1)) {
         return err_usage(err, "%s: an autoregressive model has no mask_token, and block_tokens = 1",
                          place);
@@ -172,6 +201,34 @@ static int check_decoding(const struct model *m, const char *place, struct err *
                            m->mask_token, m->vocab);
 }
 
+/* Local layers with a window, and some between them without one. */
+static int check_layers(const struct model *m, const char *place, struct err *err) {
+    bool has_global = m->global_every > 0;
+    if (has_global != (m->window > 0) || has_global != (m->global_kv_heads > 0) ||
+        has_global != (m->global_head_dim > 0)) {
+        return err_usage(err,
+                         "%s: window, global_every, global_kv_heads and global_head_dim are all 0, "
+                         "or none of them",
+                         place);
+    }
+    if (!has_global) {
+        return !m->global_values_are_keys
+                   ? 0
+                   : err_usage(err, "%s: global_values_are_keys, but global_every = 0", place);
+    }
+    if (m->layers % m->global_every != 0 || m->global_every < 2 || m->dense_layers > 0) {
+        return err_usage(err,
+                         "%s: global_every is at least 2 and divides the layers, which are all "
+                         "dense or all mixtures",
+                         place);
+    }
+    return m->heads % m->global_kv_heads == 0 && m->global_head_dim % 2 == 0
+               ? 0
+               : err_usage(err,
+                           "%s: global_kv_heads must divide the heads, and global_head_dim is even",
+                           place);
+}
+
 int model_check(const struct model *m, const char *place, struct err *err) {
     enum { MOST_BILLIONS = 10000 };
     if (m->heads % m->kv_heads != 0) {
@@ -183,6 +240,7 @@ int model_check(const struct model *m, const char *place, struct err *err) {
             err, "%s: head_dim and rotary_dim are even, and rotary_dim is at most head_dim", place);
     }
     int status = (m->experts > 0 ? check_mixture : check_dense)(m, place, err);
+    status = status == 0 ? check_layers(m, place, err) : status;
     if (status != 0 || (status = check_decoding(m, place, err)) != 0) {
         return status;
     }
@@ -263,14 +321,25 @@ bool model_has_shape_of(const struct model *a, const struct model *b) {
            a->experts == b->experts && a->experts_active == b->experts_active &&
            a->expert_ffn == b->expert_ffn && a->shared_experts == b->shared_experts &&
            a->shared_ffn == b->shared_ffn && a->dense_layers == b->dense_layers &&
+           a->window == b->window && a->global_every == b->global_every &&
+           a->global_kv_heads == b->global_kv_heads && a->global_head_dim == b->global_head_dim &&
+           a->global_values_are_keys == b->global_values_are_keys &&
+           a->output_norms == b->output_norms && a->conditioning_ffn == b->conditioning_ffn &&
            a->router == b->router;
 }
 
-static int64_t attention_parameters(const struct model *m) {
-    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
-    int64_t biases = m->qkv_bias ? q_dim + 2 * kv_dim : 0;
-    int64_t norms = m->qk_norm ? 2 * (int64_t)m->head_dim : 0;
-    return m->hidden * (2 * q_dim + 2 * kv_dim) + biases + norms + 2 * (int64_t)m->hidden;
+/* Norms of hidden states that a layer has. */
+static int64_t layer_norms(const struct model *m) {
+    enum { BEFORE = 2, AFTER = 2, OF_MIXTURE = 3 };
+    return BEFORE + (m->output_norms ? AFTER + (m->experts > 0 ? OF_MIXTURE : 0) : 0);
+}
+
+static int64_t attention_parameters(const struct model *m, bool global) {
+    const struct model_heads h = model_heads_of(m, global);
+    int64_t biases = m->qkv_bias ? heads_projected(&h) : 0;
+    int64_t norms = m->qk_norm ? 2 * (int64_t)h.head_dim : 0;
+    return m->hidden * (heads_projected(&h) + heads_q_dim(&h)) + biases + norms +
+           layer_norms(m) * m->hidden;
 }
 
 static int64_t swiglu_parameters(const struct model *m, int64_t width) {
@@ -282,11 +351,18 @@ static int64_t router_parameters(const struct model *m) {
     return (int64_t)m->hidden * routed + (m->expert_bias ? routed : 0);
 }
 
+/* Its FFN, and the norm of what comes in. */
+static int64_t conditioning_parameters(const struct model *m) {
+    return m->conditioning_ffn > 0 ? swiglu_parameters(m, m->conditioning_ffn) + m->hidden : 0;
+}
+
 /* All layers; each mixture layer with `experts` routed experts. */
 static int64_t layers_parameters(const struct model *m, uint32_t experts) {
     int64_t dense_layers = model_first_mixture(m);
-    int64_t mixture_layers = m->layers - dense_layers;
-    return m->layers * attention_parameters(m) + dense_layers * swiglu_parameters(m, m->ffn) +
+    int64_t mixture_layers = m->layers - dense_layers, global_layers = model_global_layers(m);
+    return (m->layers - global_layers) * attention_parameters(m, false) +
+           global_layers * attention_parameters(m, true) + conditioning_parameters(m) +
+           dense_layers * swiglu_parameters(m, m->ffn) +
            mixture_layers *
                (experts * swiglu_parameters(m, m->expert_ffn) +
                 m->shared_experts * swiglu_parameters(m, m->shared_ffn) + router_parameters(m)) +
@@ -321,13 +397,18 @@ static int64_t stored_otherwise(const struct storage *storage, const struct matr
 }
 
 int64_t model_weights_bytes(const struct model *m, const struct storage *storage) {
-    const int64_t hidden = m->hidden, q_dim = (int64_t)m->heads * m->head_dim;
-    const int64_t kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    const struct model_heads local = model_heads_of(m, false), global = model_heads_of(m, true);
+    const int64_t hidden = m->hidden, n_global = model_global_layers(m);
+    const int64_t n_local = m->layers - n_global, conditions = m->conditioning_ffn > 0;
     const int64_t dense = model_first_mixture(m), mixtures = m->layers - dense;
     const int64_t shared = (int64_t)m->shared_experts * m->shared_ffn;
     const struct matrices all[] = {
-        {WEIGHT_QKV, m->layers, q_dim + 2 * kv_dim, hidden},
-        {WEIGHT_OUTPUT, m->layers, hidden, q_dim},
+        {WEIGHT_QKV, n_local, heads_projected(&local), hidden},
+        {WEIGHT_OUTPUT, n_local, hidden, heads_q_dim(&local)},
+        {WEIGHT_QKV, n_global, heads_projected(&global), hidden},
+        {WEIGHT_OUTPUT, n_global, hidden, heads_q_dim(&global)},
+        {WEIGHT_GATE_UP, conditions, 2 * (int64_t)m->conditioning_ffn, hidden},
+        {WEIGHT_DOWN, conditions, hidden, m->conditioning_ffn},
         {WEIGHT_GATE_UP, dense, 2 * (int64_t)m->ffn, hidden},
         {WEIGHT_DOWN, dense, hidden, m->ffn},
         {WEIGHT_EXPERTS_GATE_UP, mixtures * m->experts, 2 * (int64_t)m->expert_ffn, hidden},
@@ -344,12 +425,25 @@ int64_t model_weights_bytes(const struct model *m, const struct storage *storage
     return bytes;
 }
 
+int64_t heads_half_kv_bytes(const struct model_heads *heads, enum number_type type) {
+    return heads->kv_heads * number_row_bytes(type, heads->head_dim);
+}
+
 int64_t model_half_kv_bytes(const struct model *model, enum number_type type) {
-    return model->kv_heads * number_row_bytes(type, model->head_dim);
+    const struct model_heads heads = model_heads_of(model, false);
+    return heads_half_kv_bytes(&heads, type);
+}
+
+int64_t model_local_kv_bytes_per_token(const struct model *model, enum number_type type) {
+    const uint32_t n = model->window > 0 ? model->layers - model_global_layers(model) : 0;
+    return 2LL * n * model_half_kv_bytes(model, type);
 }
 
 int64_t model_kv_bytes_per_token(const struct model *model, enum number_type type) {
-    return 2LL * model->layers * model_half_kv_bytes(model, type);
+    const struct model_heads global = model_heads_of(model, true);
+    const uint32_t n = model_global_layers(model);
+    return 2LL * (model->layers - n) * model_half_kv_bytes(model, type) +
+           2LL * n * heads_half_kv_bytes(&global, type);
 }
 
 int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_bytes) {
@@ -357,6 +451,6 @@ int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_by
 }
 
 int64_t model_feature_cache_bytes_per_token(const struct model *model, enum number_type type) {
-    return 2LL * model->layers *
-           (model_half_kv_bytes(model, type) + number_row_bytes(type, model->hidden));
+    return model_kv_bytes_per_token(model, type) +
+           2LL * model->layers * number_row_bytes(type, model->hidden);
 }

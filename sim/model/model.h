@@ -51,11 +51,27 @@ struct model {
     const char *quantised;    /* of number_words, what it says that products read; or NULL */
     uint32_t layers, hidden, heads, kv_heads, head_dim;
     uint32_t rotary_dim; /* how many of a head's first channels are rotated; 0: all */
-    uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
-    uint32_t vocab;      /* rows of the output projection */
+    /* Of every global_every-th layer, which sees all that the mask allows: its heads, and whether
+     * its values are its keys before their norm and rotation, so that it has no weights for them.
+     * The other layers, with the heads above, are local: a query sees the last `window` positions.
+     * 0: all layers are alike, and see everything. */
+    uint32_t window, global_every, global_kv_heads, global_head_dim;
+    bool global_values_are_keys;
+    uint32_t ffn;   /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
+    uint32_t vocab; /* rows of the output projection */
     uint32_t max_positions;
     uint32_t mask_token; /* id that stands for a position not yet committed; NO_MASK_TOKEN */
     bool qk_norm, qkv_bias, tied, shifted_logits;
+    /* What attention and FFN give is normed as well before it is added, and in a mixture what the
+     * experts read, what they give, and what is shared (Gemma 4). */
+    bool output_norms;
+    /* Positions that are not decided hold random tokens, no mask; and what the step before expected
+     * of them, an embedding each, goes through a gated FFN of this width into their input
+     * (self-conditioning); 0: it does not. */
+    bool uniform_noise;
+    uint32_t conditioning_ffn;
+    bool causal_prompt; /* block-causal: blocks begin where the prompt ends, and what is before the
+                           block sees no further than itself */
     /* What the engine computes with and no price depends on; 0: as the family has it. */
     double rope_theta, norm_epsilon;
     double rope_factor, rope_low_factor, rope_high_factor, rope_original_positions;
@@ -131,10 +147,52 @@ static inline uint32_t model_first_mixture(const struct model *model) {
  * others': E (1 - (1 - A / E)^n). */
 double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens);
 
+/* Layers that differ from the rest: those that see everything where the others have a window. */
+static inline uint32_t model_global_layers(const struct model *model) {
+    return model->global_every > 0 ? model->layers / model->global_every : 0;
+}
+
+/* Heads of a layer, and of how many of queries, keys and values it has a projection. */
+struct model_heads {
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t window; /* positions that a query sees at most, itself among them; 0: all */
+    bool values_are_keys;
+};
+
+static inline struct model_heads model_heads_of(const struct model *model, bool global) {
+    struct model_heads heads = {.heads = model->heads,
+                                .kv_heads = model->kv_heads,
+                                .head_dim = model->head_dim,
+                                .window = model->window};
+    if (global) {
+        heads.kv_heads = model->global_kv_heads;
+        heads.head_dim = model->global_head_dim;
+        heads.window = 0;
+        heads.values_are_keys = model->global_values_are_keys;
+    }
+    return heads;
+}
+
+static inline int64_t heads_q_dim(const struct model_heads *heads) {
+    return (int64_t)heads->heads * heads->head_dim;
+}
+
+static inline int64_t heads_kv_dim(const struct model_heads *heads) {
+    return (int64_t)heads->kv_heads * heads->head_dim;
+}
+
+/* Channels that its projection of queries, keys and values makes. */
+static inline int64_t heads_projected(const struct model_heads *heads) {
+    return heads_q_dim(heads) + (heads->values_are_keys ? 1 : 2) * heads_kv_dim(heads);
+}
+
 /* Keys, or values, of one token in one layer, whose heads are rows of numbers; keys and values of
- * one token over all layers. */
+ * one token over all layers; and of these what local layers hold, which is given back when the
+ * window has passed. */
+int64_t heads_half_kv_bytes(const struct model_heads *heads, enum number_type type);
 int64_t model_half_kv_bytes(const struct model *model, enum number_type type);
 int64_t model_kv_bytes_per_token(const struct model *model, enum number_type type);
+int64_t model_local_kv_bytes_per_token(const struct model *model, enum number_type type);
 
 /* One row of logits, `element_bytes` wide elements. */
 int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_bytes);

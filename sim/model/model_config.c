@@ -81,6 +81,35 @@ static int state(struct reading *r, const char *name, const char *key, const jso
     return status;
 }
 
+/* Of how many layers one sees everything, the last of them, by a list of layers' kinds; 0 where none
+ * does. */
+static int take_layer_types(struct reading *r, const char *name, const char *key,
+                            const json_t *kinds) {
+    const size_t n = json_array_size(kinds);
+    size_t every = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *kind = json_string_value(json_array_get(kinds, i));
+        const bool sees_all = kind != NULL && strcmp(kind, "full_attention") == 0;
+        if (!sees_all && (kind == NULL || strcmp(kind, "sliding_attention") != 0)) {
+            return err_usage(r->err,
+                             "%s: %s has a layer that is neither sliding_attention nor "
+                             "full_attention",
+                             r->path, key);
+        }
+        every = sees_all && every == 0 ? i + 1 : every;
+        if (every > 0 && sees_all != ((i + 1) % every == 0)) {
+            return err_usage(r->err,
+                             "%s: layer %zu of %s is out of the order of every %zu-th that is "
+                             "full_attention",
+                             r->path, i + 1, key, every);
+        }
+    }
+    json_t *number = json_integer((json_int_t)every);
+    const int status = state(r, name, key, number);
+    json_decref(number);
+    return status;
+}
+
 static int take_stated(struct reading *r) {
     for (size_t i = 0; i < model_n_params; i++) {
         char key[64];
@@ -90,7 +119,8 @@ static int take_stated(struct reading *r) {
             if (value == NULL) {
                 continue;
             }
-            if (state(r, model_params[i].name, key, value) != 0) {
+            if ((json_is_array(value) ? take_layer_types : state)(r, model_params[i].name, key,
+                                                                  value) != 0) {
                 return (int)r->err->kind;
             }
             break;
@@ -336,7 +366,7 @@ int model_config_find(const char *path, void *thing, struct err *err) {
                              needed[i].name, model->family);
         }
     }
-    bool is_guess = (model->stated & model_param_bit("mask_token")) == 0;
+    bool is_guess = (model->stated & model_param_bit("mask_token")) == 0 && !model->uniform_noise;
     if (is_guess && model->mask != MASK_CAUSAL && model->mask_token >= model->vocab) {
         return err_world(err,
                          "%s: says no mask_token_id, and the family's, %" PRIu32
@@ -362,6 +392,9 @@ static bool is_compared(const struct model *model, const char *name) {
     int other = name_find(others, name);
     if (other == BLOCK_TOKENS || (model->ranks > 1 && name_find(divided, name) >= 0)) {
         return false;
+    }
+    if (model->uniform_noise && strcmp(name, "mask_token") == 0) {
+        return false; /* run as a model of uniform noise, whatever it was made for */
     }
     bool is_constant = other == NORM_EPSILON || name_behind(name, "rope_") != NULL;
     return !is_constant || model->rope_theta != 0;

@@ -21,6 +21,7 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
         {"channels in a shared expert", whole->shared_ffn},
         {"experts", experts ? whole->experts : 0},
         {"experts for each token", experts ? whole->experts_active : 0},
+        {"channels in its self-conditioning", whole->conditioning_ffn},
         {"tokens in its vocabulary", whole->vocab},
     };
     if (ranks == 0 || ranks > MAX_RANKS || (ranks & (ranks - 1)) != 0) {
@@ -39,6 +40,10 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
     if (whole->kv_heads % ranks != 0 && ranks % whole->kv_heads != 0) {
         return refuse(whole, ranks, "key-value heads", whole->kv_heads, err);
     }
+    const uint32_t global = whole->global_kv_heads;
+    if (global > 0 && global % ranks != 0 && ranks % global != 0) {
+        return refuse(whole, ranks, "key-value heads in global layers", global, err);
+    }
     *rank = *whole;
     if (ranks == 1) {
         return 0;
@@ -47,6 +52,8 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
     rank->heads /= ranks;
     rank->kv_heads = whole->kv_heads > ranks ? whole->kv_heads / ranks : 1;
     rank->kv_copies = whole->kv_heads < ranks ? ranks / whole->kv_heads : 1;
+    rank->global_kv_heads = global > ranks ? global / ranks : global > 0;
+    rank->conditioning_ffn /= ranks;
     rank->ffn /= ranks;
     rank->shared_ffn /= ranks;
     rank->vocab /= ranks;

@@ -36,6 +36,8 @@ enum causality {
                     the end of the prompt may stand in the first */
     SEES_TOKENS, /* itself and what is before it; a position's logits decide on the next, so that a
                     block of one token starts after the position that decides on it */
+    SEES_CANVASES, /* as SEES_TOKENS before the block, and in the block all of it; blocks start
+                      where the prompt ends */
 };
 
 /* Whether a decoder revises tokens of the window. */

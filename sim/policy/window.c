@@ -19,7 +19,8 @@ static void enter(struct request *request, uint32_t block, uint32_t before, uint
     request->window.most = was.most;
     request->window.slides = was.slides;
     request->window.edits = was.edits == EDITS_NONE ? EDITS_NONE : EDITS_OPEN;
-    if (block > 0 && request->causal == SEES_BLOCKS && was.uncached == 0) {
+    const bool has_blocks = request->causal == SEES_BLOCKS || request->causal == SEES_CANVASES;
+    if (block > 0 && has_blocks && was.uncached == 0) {
         request->cached_tokens = begin;
     }
 }
@@ -111,6 +112,10 @@ void window_enter_last(struct request *request) {
 }
 
 uint32_t window_extent(const struct request *request, uint32_t position) {
+    if (request->causal == SEES_CANVASES && window_is_open(request) &&
+        window_has(request, position)) {
+        return window_end(request);
+    }
     uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
     uint32_t end = (position / block + 1) * block;
     const uint32_t seen = window_first(request) + window_seen(request);

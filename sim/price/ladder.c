@@ -237,14 +237,14 @@ static struct moe_shape moe_shape_of(const struct lookup *l) {
 }
 
 static struct profile_spans spans_of(const struct priced *p) {
-    const struct model *m = p->lookup->of->graph->model;
+    const struct model_heads heads = graph_heads(p->lookup->of->graph, p->lookup->op);
     return (struct profile_spans){.n_seqs = p->shape->sym[p->lookup->op->span_n],
                                   .sum_q = p->amount.sum_q,
                                   .sum_kv = p->amount.sum_kv,
                                   .sum_q_kv = p->amount.sum_q_kv,
-                                  .heads = m->heads,
-                                  .kv_heads = m->kv_heads,
-                                  .head_dim = m->head_dim,
+                                  .heads = heads.heads,
+                                  .kv_heads = heads.kv_heads,
+                                  .head_dim = heads.head_dim,
                                   .layouts = &p->lookup->layouts};
 }
 
@@ -545,17 +545,51 @@ static void begin_rows(struct priced *p) {
     }
 }
 
-static struct op_amount amount_of_spans(const struct op *op, const int64_t sym[SYM_COUNT]) {
+/* Of n queries, how many keys they see together where the first of them sees `first` and each of
+ * the others one more (step 1) or one less (-1) than the one before it, from 0 to `most`. */
+static double keys_seen(double n, double first, int step, double most) {
+    const double last = first + step * (n - 1);
+    const double low = fmin(first, last), high = fmax(first, last);
+    const double above = fmin(n, fmax(0, high - most)), below = fmin(n, fmax(0, -low));
+    const double between = n - above - below;
+    const double from = fmax(0, low), to = fmin(high, most);
+    return above * most + fmax(0, between) * (from + to) / 2;
+}
+
+/* A local layer's queries see what a window leaves of the keys before their span, and of the span
+ * itself all (its window is no less than a canvas) or, in a prefill, what is before them. Spans are
+ * taken to be of the step's mean length, for which this is exact: of spans that differ it counts no
+ * less than there is. */
+static void limit_to_window(const struct op *op, double n, double window,
+                            struct op_amount *amount) {
+    const double q = amount->sum_q / n, context = (amount->sum_kv - amount->sum_q) / n;
+    const double held = fmin(context, window - 1);
+    double seen = q * q + keys_seen(q, window - 1, -1, context);
+    if (op->kind == OP_ATTENTION_PREFILL) {
+        seen = keys_seen(q, context + 1, 1, window);
+    }
+    amount->sum_kv = fmin(amount->sum_kv, n * (held + q));
+    amount->sum_cached = fmin(amount->sum_cached, n * held);
+    amount->sum_q_kv = fmin(amount->sum_q_kv, n * seen);
+}
+
+static struct op_amount amount_of_spans(const struct graph *graph, const struct op *op,
+                                        const int64_t sym[SYM_COUNT]) {
     int64_t cached = sym[op->span_k] - sym[op->span_q];
-    return (struct op_amount){.sum_q = (double)sym[op->span_q],
-                              .sum_kv = (double)sym[op->span_k],
-                              .sum_cached = cached > 0 ? (double)cached : 0,
-                              .sum_q_kv = (double)sym[op->span_qk]};
+    const uint32_t window = graph_heads(graph, op).window;
+    struct op_amount amount = {.sum_q = (double)sym[op->span_q],
+                               .sum_kv = (double)sym[op->span_k],
+                               .sum_cached = cached > 0 ? (double)cached : 0,
+                               .sum_q_kv = (double)sym[op->span_qk]};
+    if (window > 0 && sym[op->span_n] > 0) {
+        limit_to_window(op, (double)sym[op->span_n], window, &amount);
+    }
+    return amount;
 }
 
 static void begin_spans(struct priced *p) {
     const struct lookup *l = p->lookup;
-    p->amount = amount_of_spans(l->op, p->shape->sym);
+    p->amount = amount_of_spans(l->of->graph, l->op, p->shape->sym);
     p->work = l->type->work(l->of->graph, l->op, &p->amount);
     p->price = (struct op_price){.match = PRICE_ROOFLINE,
                                  .executions = 1,
@@ -759,7 +793,7 @@ void lookup_work(const struct lookup *l, const int64_t sym[SYM_COUNT], double n_
                  struct op_work *out) {
     struct op_amount amount = {0};
     if (l->type->family == FAMILY_ATTENTION) {
-        amount = amount_of_spans(l->op, sym);
+        amount = amount_of_spans(l->of->graph, l->op, sym);
     } else {
         amount.rows = (double)sym[l->op->rows];
         amount.n_steps = n_steps;

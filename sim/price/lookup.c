@@ -87,7 +87,7 @@ static const struct profile *rows_of(const struct profile *profile, const struct
 bool lookup_is_measured(const struct profile *profile, const struct graph *graph,
                         const struct op *op) {
     const struct op_type *type = op_type_of(op);
-    const struct model *m = graph->model;
+    const struct model_heads heads = graph_heads(graph, op);
     const struct profile *rows = rows_of(profile, graph, op);
     if (rows == NULL) {
         return lookup_is_answered(profile, graph, op);
@@ -100,10 +100,10 @@ bool lookup_is_measured(const struct profile *profile, const struct graph *graph
     case FAMILY_EXPERTS:
         return profile_has(rows, type->table);
     case FAMILY_ATTENTION:
-        return profile_measures_heads(rows, table_in(rows, type), m->heads, m->kv_heads,
-                                      m->head_dim);
+        return profile_measures_heads(rows, table_in(rows, type), heads.heads, heads.kv_heads,
+                                      heads.head_dim);
     case FAMILY_EXCHANGE:
-        return profile_measures_group(rows, type->table, model_ranks(m));
+        return profile_measures_group(rows, type->table, model_ranks(graph->model));
     case FAMILY_PASS:
         break;
     }
@@ -190,8 +190,8 @@ static void take_profile(struct lookup *lookup, bool is_included) {
     int curve = correction_find(lookup->in_step, op->kind, key.text);
     lookup->correction = curve >= 0 ? curve : correction_find(lookup->in_step, op->kind, op->name);
     if (type->family == FAMILY_ATTENTION) {
-        const struct model *m = graph->model;
-        lookup->layouts = profile_layouts_of(profile, m->heads, m->kv_heads, m->head_dim);
+        const struct model_heads heads = graph_heads(graph, op);
+        lookup->layouts = profile_layouts_of(profile, heads.heads, heads.kv_heads, heads.head_dim);
     }
 }
 

@@ -69,14 +69,14 @@ static void experts_rows(const struct priced *p, char *rows, size_t size) {
 
 static void attention_rows(const struct priced *p, char *rows, size_t size) {
     const struct lookup *l = p->lookup;
-    const struct model *m = l->of->graph->model;
+    const struct model_heads heads = graph_heads(l->of->graph, l->op);
     const int64_t n = p->shape->sym[l->op->span_n];
     snprintf(rows, size,
              "%s, %" PRId64 " sequences of %.4g queries over %.4g keys, heads %" PRId64 ",%" PRId64
              ",%" PRId64,
              l->has_own ? profile_op_name(l->table) : "attention_causal, attention_decode", n,
-             p->amount.sum_q / (double)n, p->amount.sum_kv / (double)n, (int64_t)m->heads,
-             (int64_t)m->kv_heads, (int64_t)m->head_dim);
+             p->amount.sum_q / (double)n, p->amount.sum_kv / (double)n, (int64_t)heads.heads,
+             (int64_t)heads.kv_heads, (int64_t)heads.head_dim);
 }
 
 static void exchange_rows(const struct priced *p, char *rows, size_t size) {

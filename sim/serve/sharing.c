@@ -440,7 +440,8 @@ void sharing_leave(struct lifecycle *life, uint32_t slot) {
 }
 
 uint32_t sharing_exact(const struct request *request) {
-    bool is_whole = request->causal == SEES_BLOCKS && window_uncached(request) == 0;
+    const bool has_blocks = request->causal == SEES_BLOCKS || request->causal == SEES_CANVASES;
+    bool is_whole = has_blocks && window_uncached(request) == 0;
     return is_whole ? window_end(request) : request->cached_tokens;
 }
 

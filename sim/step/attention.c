@@ -3,15 +3,14 @@
 /* Queries and what becomes of them, their own keys and values, and the cached ones. */
 static struct op_work work(const struct graph *graph, const struct op *op,
                            const struct op_amount *amount) {
-    (void)op;
-    const struct model *m = graph->model;
-    double heads = m->heads, kv_heads = m->kv_heads;
-    double head_bytes = (double)(m->head_dim * graph_element_bytes(graph));
+    const struct model_heads of = graph_heads(graph, op);
+    double heads = of.heads, kv_heads = of.kv_heads;
+    double head_bytes = (double)(of.head_dim * graph_element_bytes(graph));
     double cached_bytes =
-        (double)number_row_bytes((enum number_type)graph->storage.cache, m->head_dim);
+        (double)number_row_bytes((enum number_type)graph->storage.cache, of.head_dim);
     double own = amount->sum_kv - amount->sum_cached;
     return (struct op_work){
-        .flops = 4.0 * amount->sum_q_kv * (heads * (double)m->head_dim),
+        .flops = 4.0 * amount->sum_q_kv * (heads * (double)of.head_dim),
         .row_bytes = head_bytes * 2 * (amount->sum_q * heads + own * kv_heads),
         .cached_bytes = cached_bytes * 2 * amount->sum_cached * kv_heads,
     };

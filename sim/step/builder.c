@@ -60,6 +60,21 @@ static int add_norm(struct builder *b, const char *name, enum weight_slot weight
     return normed;
 }
 
+/* What a part of a layer gave, normed where it lies; in models that do so. */
+static void add_output_norm(struct builder *b, const char *name, int tensor) {
+    if (b->m->output_norms) {
+        struct op *norm =
+            graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(tensor), LIST(tensor));
+        add_eager(norm, b->options, b->m->hidden);
+    }
+}
+
+/* What a mixture's experts read: what its router and the shared expert read, or a norm of their
+ * own. */
+static int add_expert_norm(struct builder *b, int normed) {
+    return b->m->output_norms ? add_norm(b, "expert norm", WEIGHT_FFN_NORM, -1) : normed;
+}
+
 static void make_single(struct graph *g, int tensor) {
     g->tensors[tensor].single = true;
     g->tensors[tensor].type = NUMBER_F32;
@@ -69,7 +84,7 @@ static void make_single(struct graph *g, int tensor) {
  * where attention read them, and write the chosen rows' indices before they pack. */
 static void add_selection(struct builder *b, int rotated) {
     struct graph *g = b->g;
-    int64_t per = (int64_t)b->m->kv_heads * F32_BYTES;
+    int64_t per = (int64_t)b->heads.kv_heads * F32_BYTES;
     int scores = graph_add_tensor(g, "selection scores", SYM_SELECT_ROWS, per), indices = -1;
     bool together = b->options->selects_together && model_ranks(b->m) > 1;
     int keys = cached_tensor(b, "scored keys", SYM_SELECT_ROWS, b->cached_bytes / 2);
@@ -211,7 +226,7 @@ static void add_full_attention(struct builder *b, int rotated, int attended, boo
 /* dLLM-Cache: the values of many rows, compared with the cached ones. */
 static void add_comparison(struct builder *b, int values) {
     struct graph *g = b->g;
-    int64_t kv_dim = (int64_t)b->m->kv_heads * b->m->head_dim;
+    int64_t kv_dim = b->kv_dim;
     int cached = cached_tensor(b, "cached values", SYM_VALUE_ROWS, b->cached_bytes / 2);
     struct op *op = graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS,
                                  LIST(values, cached), LIST(cached));
@@ -229,12 +244,12 @@ static void add_comparison(struct builder *b, int values) {
 static int add_projections(struct builder *b, int normed, bool first) {
     const struct model *m = b->m;
     struct graph *g = b->g;
-    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
     normed = builder_quantised(b, "quantised attention input", WEIGHT_QKV, normed, 1, m->hidden);
     if (!b->options->compares_values || first) {
-        add_linear(g, "qkv projection", WEIGHT_QKV, b->tokens, q_dim + 2 * kv_dim, m->hidden,
-                   normed, qkv);
+        add_linear(g, "qkv projection", WEIGHT_QKV, b->tokens, heads_projected(&b->heads),
+                   m->hidden, normed, qkv);
         return qkv;
     }
     int values = graph_add_tensor(g, "fresh values", SYM_PROJECTED_VALUES, b->kv_bytes / 2);
@@ -262,7 +277,7 @@ static int add_projections(struct builder *b, int normed, bool first) {
  * input is gathered. */
 static void add_cached_passes(struct builder *b, int rotated) {
     struct graph *g = b->g;
-    int64_t kv_dim = (int64_t)b->m->kv_heads * b->m->head_dim, hidden = b->m->hidden;
+    int64_t kv_dim = b->kv_dim, hidden = b->m->hidden;
     enum { FEATURES = 2, SUMS = 2, SCATTERS = 3, GATHERS = 1 };
     if (b->options->rotates_cache) {
         int keys = cached_tensor(b, "cached keys", SYM_CONTEXT_ROWS, b->cached_bytes / 2);
@@ -299,21 +314,21 @@ static void add_cached_passes(struct builder *b, int rotated) {
 
 /* What attention gave, projected. */
 static int add_output(struct builder *b, int attended) {
-    const int64_t hidden = b->m->hidden, q_dim = (int64_t)b->m->heads * b->m->head_dim;
+    const int64_t hidden = b->m->hidden, q_dim = b->q_dim;
     attended =
         builder_quantised(b, "quantised attention output", WEIGHT_OUTPUT, attended, 1, q_dim);
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
     add_linear(b->g, "output projection", WEIGHT_OUTPUT, b->tokens, hidden, q_dim, attended,
                projected);
     add_all_reduce(b, "attention all-reduce", projected);
+    add_output_norm(b, "attention output norm", projected);
     return projected;
 }
 
 /* Attention of one layer: returns the tensor that holds its projected output. */
 static int add_attention(struct builder *b, int normed, bool first, bool evicts) {
-    const struct model *m = b->m;
     struct graph *g = b->g;
-    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     int qkv = add_projections(b, normed, first);
     int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
                                     : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
@@ -346,12 +361,13 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
 static void add_attention_in_chunks(struct builder *b) {
     const struct model *m = b->m;
     struct graph *g = b->g;
-    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
     int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
     normed = builder_quantised(b, "quantised key input", WEIGHT_QKV, normed, 1, m->hidden);
     int kv = token_tensor(b, "kv", b->kv_bytes);
-    add_linear(g, "kv projection", WEIGHT_QKV, b->tokens, 2 * kv_dim, m->hidden, normed, kv)
+    const int64_t projected_kv = heads_projected(&b->heads) - q_dim;
+    add_linear(g, "kv projection", WEIGHT_QKV, b->tokens, projected_kv, m->hidden, normed, kv)
         ->weight_rows_before = q_dim;
     graph_end_loop(g, kv);
     int rotated = graph_add_alias(g, "rotated kv", kv);
@@ -362,7 +378,7 @@ static void add_attention_in_chunks(struct builder *b) {
     again = builder_quantised(b, "quantised query input", WEIGHT_QKV, again, 1, m->hidden);
     int queries = token_tensor(b, "queries", b->q_bytes);
     add_linear(g, "query projection", WEIGHT_QKV, b->tokens, q_dim, m->hidden, again, queries)
-        ->weight_rows_after = 2 * kv_dim;
+        ->weight_rows_after = projected_kv;
     int turned = graph_add_alias(g, "rotated queries", queries);
     add_rotation(graph_add_op(g, "query rotation", OP_ROPE, b->tokens, LIST(queries), LIST(turned)),
                  q_dim, 0);
@@ -418,17 +434,38 @@ static int add_dense_ffn(struct builder *b, int normed, int64_t width, const str
     return output;
 }
 
+/* The router's product reads the wide one. */
+static int quantised_ffn_input(struct builder *b, int normed) {
+    return builder_quantised(b, "quantised ffn input", WEIGHT_GATE_UP, normed, 1, b->m->hidden);
+}
+
+/* What the step before expected of the positions that it decided on, through a norm and an FFN of
+ * its own, is added to their input, which is normed (DiffusionGemma's self-conditioning). */
+static void add_conditioning(struct builder *b) {
+    static const struct ffn conditioning = {"conditioning gate and up", "conditioning down",
+                                            WEIGHT_GATE_UP, WEIGHT_DOWN};
+    struct graph *g = b->g;
+    const enum symbol tokens = b->tokens;
+    b->tokens = SYM_LOGIT_ROWS; /* of prefills and commit passes none */
+    int kept = graph_add_cache(g, "last step's embeddings", b->tokens, b->hidden_bytes);
+    int normed = token_tensor(b, "conditioning norm", b->hidden_bytes);
+    graph_add_op(g, "conditioning norm", OP_RMSNORM, b->tokens, LIST(kept), LIST(normed));
+    int added =
+        add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->conditioning_ffn, &conditioning);
+    add_all_reduce(b, "conditioning all-reduce", added);
+    graph_add_op(g, "add conditioning", OP_ADD_EXPECTED, b->tokens, LIST(b->residual, added),
+                 LIST(b->residual));
+    graph_add_op(g, "conditioned norm", OP_RMSNORM, b->tokens, LIST(b->residual),
+                 LIST(b->residual));
+    b->tokens = tokens;
+}
+
 static struct op *add_mixture_op(struct builder *b, const char *name, enum op_kind kind,
                                  const int *in, const int *out) {
     struct op *op = graph_add_op(b->g, name, kind, b->tokens, in, out);
     op->experts = b->m->experts;
     op->experts_active = b->m->experts_active;
     return op;
-}
-
-/* The router's product reads the wide one. */
-static int quantised_ffn_input(struct builder *b, int normed) {
-    return builder_quantised(b, "quantised ffn input", WEIGHT_GATE_UP, normed, 1, b->m->hidden);
 }
 
 /* As our engine runs it: pairs of a token and one of its experts, in the order of their experts, so
@@ -444,6 +481,9 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     int output = shares ? add_dense_ffn(b, quantised, m->shared_experts * (int64_t)m->shared_ffn,
                                         &shared_ffn)
                         : token_tensor(b, "ffn output", b->hidden_bytes);
+    if (shares) {
+        add_output_norm(b, "shared output norm", output);
+    }
     int logits = token_tensor(b, "router logits", routed * eb);
     add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed, logits);
     int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
@@ -454,6 +494,9 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     int places = token_tensor(b, "expert places", pairs * INDEX_BYTES);
     add_mixture_op(b, "choose experts", OP_MOE_CHOOSE, LIST(logits),
                    LIST(experts, weights, starts, order, places));
+    if (m->output_norms) {
+        quantised = quantised_ffn_input(b, add_expert_norm(b, normed));
+    }
     int gated = token_tensor(b, "expert gated", pairs * width * eb);
     struct op *op = add_mixture_op(b, "expert gate and up", OP_MOE_GATE_UP,
                                    LIST(quantised, starts, order), LIST(gated));
@@ -463,6 +506,14 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     int outputs = token_tensor(b, "expert outputs", pairs * b->hidden_bytes);
     op = add_mixture_op(b, "expert down", OP_MOE_DOWN, LIST(gated, starts), LIST(outputs));
     set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
+    if (shares && m->output_norms) {
+        int sum = token_tensor(b, "expert sum", b->hidden_bytes);
+        add_mixture_op(b, "combine experts", OP_MOE_COMBINE, LIST(outputs, weights, places),
+                       LIST(sum));
+        add_output_norm(b, "expert output norm", sum);
+        graph_add_op(g, "shared add", OP_ADD, b->tokens, LIST(output, sum), LIST(output));
+        return output;
+    }
     add_mixture_op(b, "combine experts", OP_MOE_COMBINE,
                    LIST(outputs, weights, places, shares ? output : -1), LIST(output));
     return output;
@@ -479,7 +530,7 @@ static int add_moe_ffn(struct builder *b, int normed) {
     struct op *route =
         graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
     set_product(route, WEIGHT_ROUTER, routed, m->hidden);
-    int quantised = quantised_ffn_input(b, normed);
+    int quantised = quantised_ffn_input(b, add_expert_norm(b, normed));
     int gate_up =
         token_tensor(b, "expert gate and up", 2 * active * width * graph_element_bytes(b->g));
     struct op *op =
@@ -492,9 +543,12 @@ static int add_moe_ffn(struct builder *b, int normed) {
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     op = add_mixture_op(b, "expert down", OP_MOE_LINEAR, LIST(gated), LIST(output));
     set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
+    add_output_norm(b, "expert output norm", output);
     if (m->shared_experts > 0) {
+        const int input = m->output_norms ? quantised_ffn_input(b, normed) : quantised;
         int shared =
-            add_dense_ffn(b, quantised, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);
+            add_dense_ffn(b, input, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);
+        add_output_norm(b, "shared output norm", shared);
         graph_add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
     }
     return output;
@@ -519,8 +573,7 @@ static int add_picked_projections(struct builder *b, int *picks) {
     enum { SUMS = 3, PICKS = 3 }; /* of a comparison (kernels/rules/change.h); call_pick's */
     const struct model *m = b->m;
     struct graph *g = b->g;
-    const int64_t q_dim = (int64_t)m->heads * m->head_dim;
-    const int64_t kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     b->tokens = SYM_PROJECTED_VALUES;
     int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
     b->tokens = SYM_TOKENS;
@@ -574,7 +627,7 @@ static void add_feature_layers(struct builder *b, const char *name, uint32_t rep
     int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
                                     : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
     struct op *rope = graph_add_op(g, "rope", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated));
-    add_rotation(rope, (int64_t)m->heads * m->head_dim, (int64_t)m->kv_heads * m->head_dim);
+    add_rotation(rope, b->q_dim, b->kv_dim);
     run_picked(b, picks);
     int kept = cached_tensor(b, "kept kv", b->tokens, b->cached_bytes);
     graph_add_op(g, "kv store", OP_KEEP, b->tokens, LIST(rotated), LIST(kept));
@@ -601,6 +654,7 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
         return;
     }
     graph_add_segment(b->g, name, repeat);
+    b->g->segments[b->g->n_segments - 1].global = b->heads.window == 0 && b->m->window > 0;
     bool first = b->tokens == SYM_FIRST_TOKENS, in_chunks = b->options->query_chunks;
     int normed = -1;
     if (in_chunks) {
@@ -619,6 +673,7 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->ffn, &dense_ffn)
                        : add_moe_ffn(b, normed);
     add_all_reduce(b, "ffn all-reduce", output);
+    add_output_norm(b, "ffn output norm", output);
     if (!in_chunks) {
         graph_end_loop(b->g, output);
     }
@@ -627,6 +682,30 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     if (in_chunks) {
         graph_end_loop(b->g, b->residual);
     }
+}
+
+/* The heads of the layers to come. */
+static void take_heads(struct builder *b, bool global) {
+    const int64_t element_bytes = graph_element_bytes(b->g);
+    const enum number_type cached = (enum number_type)b->options->storage.cache;
+    b->heads = model_heads_of(b->m, global);
+    b->q_dim = heads_q_dim(&b->heads);
+    b->kv_dim = heads_kv_dim(&b->heads);
+    b->q_bytes = b->q_dim * element_bytes;
+    b->kv_numbers = 2 * b->kv_dim;
+    b->kv_bytes = b->kv_numbers * element_bytes;
+    b->cached_bytes = 2 * heads_half_kv_bytes(&b->heads, cached);
+}
+
+/* Local layers and those between them that see everything: each kind together, as neither prices
+ * nor places go by the order of layers. */
+static void add_local_and_global(struct builder *b) {
+    const uint32_t n_global = model_global_layers(b->m);
+    const bool dense = b->m->experts == 0;
+    add_layers(b, "local layers", b->m->layers - n_global, dense, false);
+    take_heads(b, true);
+    add_layers(b, "global layers", n_global, dense, false);
+    take_heads(b, false);
 }
 
 /* Layers [done, end), of which the first n_dense of the model are dense; returns end. */
@@ -648,6 +727,10 @@ static void add_all_layers(struct builder *b) {
     const struct model *m = b->m;
     uint32_t n_dense = m->experts == 0 ? m->layers : m->dense_layers, done = 0;
     uint32_t evicts = b->options->evict_layer;
+    if (model_global_layers(m) > 0) {
+        add_local_and_global(b);
+        return;
+    }
     if (b->options->splits_first_layer) {
         add_layers(b, "first layer", 1, n_dense > 0, false);
         b->tokens = SYM_TOKENS;
@@ -671,7 +754,6 @@ int graph_try(struct graph *graph, const struct model *model, const struct graph
             !options->compares_values && !options->gathers_cache));
     *graph = (struct graph){.model = model, .storage = options->storage};
     const int64_t element_bytes = graph_element_bytes(graph);
-    const int64_t kv_numbers = 2LL * model->kv_heads * model->head_dim;
     struct builder b = {
         .g = graph,
         .m = model,
@@ -679,12 +761,9 @@ int graph_try(struct graph *graph, const struct model *model, const struct graph
         .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
         .sampled = options->samples_output ? SYM_SAMPLED_ROWS : SYM_LOGIT_ROWS,
         .hidden_bytes = model->hidden * element_bytes,
-        .q_bytes = (int64_t)model->heads * model->head_dim * element_bytes,
-        .kv_bytes = kv_numbers * element_bytes,
-        .cached_bytes = 2 * model_half_kv_bytes(model, (enum number_type)options->storage.cache),
-        .kv_numbers = kv_numbers,
         .importance = -1,
     };
+    take_heads(&b, false);
     graph_add_segment(graph, "embed", 1);
     b.residual = token_tensor(&b, "residual", b.hidden_bytes);
     graph->tensors[b.residual].carried = true;
@@ -696,6 +775,9 @@ int graph_try(struct graph *graph, const struct model *model, const struct graph
             graph_add_cache(graph, "last step's embeddings", SYM_LOGIT_ROWS, b.hidden_bytes);
         graph_add_op(graph, "add expected embedding", OP_ADD_EXPECTED, SYM_LOGIT_ROWS,
                      LIST(b.residual, expected), LIST(b.residual));
+    }
+    if (model->conditioning_ffn > 0) {
+        add_conditioning(&b);
     }
     add_all_layers(&b);
     builder_add_head(&b);

@@ -189,6 +189,53 @@ static int add_choice(struct builder *b, int logits, int decided, int *read) {
     return probabilities;
 }
 
+/* Whether the next step is told what this one expects of each row's position. */
+static bool expects(const struct builder *b) {
+    return b->options->smooths || b->m->conditioning_ffn > 0;
+}
+
+/* A token drawn at the step's temperature next to the most likely one, and the row's entropy. Our
+ * own kernels read the logits for it; a released sampler makes temporaries as wide as the logits,
+ * a step each (vllm-project/vllm diffusion_gemma.py, _compiled_sample_step). Returns the
+ * probabilities, or -1. */
+static int add_renoising(struct builder *b, int logits, int decided) {
+    struct graph *g = b->g;
+    if (b->options->sampler_bytes == 0) {
+        graph_add_op(g, "draw", OP_DRAW, b->sampled, LIST(logits, decided), LIST(decided));
+        return -1;
+    }
+    const int64_t bytes = model_logits_bytes_per_row(b->m, b->options->sampler_bytes);
+    enum { SCALED, UNIFORM, GUMBEL, NOISY, LOG_PROBABILITIES, PROBABILITIES, TEMPORARIES };
+    static const struct {
+        const char *name;
+        enum op_kind kind;
+        int from, other; /* -1: the logits; none */
+    } parts[TEMPORARIES] = {
+        [SCALED] = {"scaled logits", OP_CAST, -1, -1},
+        [UNIFORM] = {"uniform draws", OP_CAST, SCALED, -1},
+        [GUMBEL] = {"gumbel noise", OP_CAST, UNIFORM, -1},
+        [NOISY] = {"noisy logits", OP_CAST, SCALED, GUMBEL},
+        [LOG_PROBABILITIES] = {"log-probabilities", OP_SOFTMAX, SCALED, -1},
+        [PROBABILITIES] = {"sampled probabilities", OP_CAST, LOG_PROBABILITIES, -1},
+    };
+    int made[TEMPORARIES];
+    for (int i = 0; i < TEMPORARIES; i++) {
+        made[i] = add_logits(b, parts[i].name, b->sampled, bytes);
+        const int from = parts[i].from < 0 ? logits : made[parts[i].from];
+        const int other = parts[i].other < 0 ? -1 : made[parts[i].other];
+        graph_add_op(g, parts[i].name, parts[i].kind, b->sampled, LIST(from, other), LIST(made[i]));
+        if (i == NOISY) {
+            graph_add_op(g, "drawn tokens", OP_SAMPLE, b->sampled, LIST(made[i]), LIST(decided));
+            graph_add_op(g, "likely tokens", OP_SAMPLE, b->sampled, LIST(made[SCALED]),
+                         LIST(decided));
+        }
+    }
+    graph_add_op(g, "entropy", OP_SAMPLE, b->sampled,
+                 LIST(made[LOG_PROBABILITIES], made[PROBABILITIES]), LIST(decided));
+    graph_add_barrier(g, made[SCALED]); /* returned, for probabilities that clients ask for */
+    return made[PROBABILITIES];
+}
+
 /* Logits that exist, in chunks or whole, and what is read off them. Where only some of the rows are
  * sampled, the head alone comes in chunks. */
 static int add_stored_logits(struct builder *b, int normed) {
@@ -197,7 +244,7 @@ static int add_stored_logits(struct builder *b, int normed) {
     int earned = b->options->credit_slots > 0
                      ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS, graph_credit_bytes(b->options))
                      : -1;
-    int expected = b->options->smooths
+    int expected = expects(b)
                        ? graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes)
                        : -1;
     graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
@@ -215,11 +262,18 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
         logits = shifted;
     }
-    int read = logits, probabilities = add_choice(b, logits, decided, &read);
+    int read = logits, probabilities;
+    if (m->uniform_noise && b->options->sampler_bytes > 0) {
+        probabilities = add_renoising(b, logits, decided);
+    } else {
+        probabilities = add_choice(b, logits, decided, &read);
+    }
     if (ranks_read_logits(b)) {
         decided = add_combination(b, decided);
     }
-    if (b->options->draws) {
+    if (m->uniform_noise && b->options->sampler_bytes == 0) {
+        (void)add_renoising(b, read, decided);
+    } else if (b->options->draws) {
         add_draw(b, read, decided);
     }
     if (earned >= 0) {
@@ -247,6 +301,17 @@ static int add_fused_head(struct builder *b, int normed) {
     return decided;
 }
 
+/* What a step expects of each row without stored logits: as attention does, whose keys and values
+ * are the table of embeddings. */
+static void add_streamed_expectation(struct builder *b, int normed) {
+    struct graph *g = b->g;
+    int expected = graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes);
+    struct op *op = graph_add_op(g, "embedding of probabilities", OP_HEAD, SYM_LOGIT_ROWS,
+                                 LIST(normed), LIST(expected));
+    set_product(op, WEIGHT_EMBEDDING, b->m->vocab, b->m->hidden);
+    keep_expectation(b, expected);
+}
+
 void builder_add_head(struct builder *b) {
     struct graph *g = b->g;
     graph_add_segment(g, "head", 1);
@@ -257,6 +322,9 @@ void builder_add_head(struct builder *b) {
     add_eager(norm, b->options, b->m->hidden);
     normed = builder_quantised(b, "quantised head input", WEIGHT_HEAD, normed, 1, b->m->hidden);
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
+    if (b->options->fused_head && expects(b)) {
+        add_streamed_expectation(b, normed);
+    }
     if (model_ranks(b->m) > 1 && !ranks_read_logits(b)) {
         decided = add_combination(b, decided);
     }

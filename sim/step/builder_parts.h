@@ -16,6 +16,8 @@ struct builder {
     enum symbol tokens;        /* of the segment being built */
     enum symbol sampled;       /* rows of logits that are looked at */
     int64_t hidden_bytes;      /* one token's hidden state */
+    struct model_heads heads;  /* of the segment's layers, as what follows: */
+    int64_t q_dim, kv_dim;     /* channels of queries, and of keys */
     int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
     int64_t cached_bytes;      /* the latter as they are cached */
     int64_t kv_numbers;        /* and how many numbers they are */

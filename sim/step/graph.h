@@ -108,6 +108,7 @@ static inline bool op_is_attention(const struct op *op) {
 struct segment {
     const char *name;
     uint32_t repeat;
+    bool global; /* layers that see everything, of a model whose others have a window */
 };
 
 /* A run of operators of one segment that may repeat chunk by chunk over the rows of one symbol.
@@ -168,6 +169,11 @@ int64_t loop_n_chunks(const struct graph *graph, int loop, const struct step_sha
 /* Bytes of a tensor at this shape, of one chunk of it where it is a loop's own. */
 int64_t tensor_bytes(const struct graph *graph, int tensor, const struct step_shape *shape,
                      struct chunk_rows chunks);
+
+/* The heads of the layers that an operator is of. */
+static inline struct model_heads graph_heads(const struct graph *graph, const struct op *op) {
+    return model_heads_of(graph->model, graph->segments[op->segment].global);
+}
 
 static inline bool tensor_holds_logits(const struct graph *graph, int tensor) {
     return graph->tensors[tensor].is_logits;

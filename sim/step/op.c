@@ -109,11 +109,12 @@ struct op_work op_no_work(const struct graph *graph, const struct op *op,
 struct op_pass op_pass_of(const struct graph *graph, const struct op *op) {
     const struct op_type *type = op_type_of(op);
     const struct model *m = graph->model;
+    const struct model_heads heads = graph_heads(graph, op);
     bool is_of_two = type->pass_of_two != 0 && op->in[1] >= 0;
     const int64_t channels[] = {
         [WIDE_ONE] = 1,
         [WIDE_HIDDEN] = m->hidden,
-        [WIDE_KV] = (int64_t)m->kv_heads * m->head_dim,
+        [WIDE_KV] = heads_kv_dim(&heads),
         [WIDE_VOCAB] = m->vocab,
         [WIDE_EXPERTS] = model_routed_experts(m),
         [WIDE_ROTATED] = op->n + 2 * op->k,
@@ -125,10 +126,9 @@ struct op_pass op_pass_of(const struct graph *graph, const struct op *op) {
 }
 
 struct op_size op_size_of(const struct graph *graph, const struct op *op) {
-    const struct model *m = graph->model;
     if (op_is_attention(op)) {
-        return (struct op_size){(int64_t)m->heads * m->head_dim,
-                                (int64_t)m->kv_heads * m->head_dim};
+        const struct model_heads heads = graph_heads(graph, op);
+        return (struct op_size){heads_q_dim(&heads), heads_kv_dim(&heads)};
     }
     if (op->n > 0 || op->k > 0) {
         return (struct op_size){op->n, op->k};

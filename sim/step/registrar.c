@@ -13,7 +13,7 @@ static int open_loop(const struct graph *g) {
 
 void graph_add_segment(struct graph *g, const char *name, uint32_t repeat) {
     ASSERT(g->n_segments < GRAPH_MAX_SEGMENTS && open_loop(g) < 0);
-    g->segments[g->n_segments++] = (struct segment){name, repeat};
+    g->segments[g->n_segments++] = (struct segment){.name = name, .repeat = repeat};
 }
 
 int graph_add_tensor(struct graph *g, const char *name, enum symbol symbol, int64_t per) {

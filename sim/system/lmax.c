@@ -95,7 +95,7 @@ static int64_t cached_bytes(const struct system *s, const struct step_memory *st
                               .block_tokens = s->settings.block_tokens,
                               .causal = system_causality(s->model),
                               .steps_per_block = s->settings.steps_per_block};
-    return s->row_bytes * cache_most_held(s->cache, s->cache_state, &request);
+    return system_rows_bytes(s, cache_most_held(s->cache, s->cache_state, &request));
 }
 
 static void hold_planned(const struct system *s, const struct step_shape *shape,

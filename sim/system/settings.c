@@ -207,9 +207,10 @@ const struct param system_params[] = {
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 
 enum causality system_causality(const struct model *model) {
-    return model->mask == MASK_BIDIRECTIONAL  ? SEES_CANVAS
-           : model->mask == MASK_BLOCK_CAUSAL ? SEES_BLOCKS
-                                              : SEES_TOKENS;
+    return model->mask == MASK_BIDIRECTIONAL ? SEES_CANVAS
+           : model->mask == MASK_CAUSAL      ? SEES_TOKENS
+           : model->causal_prompt            ? SEES_CANVASES
+                                             : SEES_BLOCKS;
 }
 
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,

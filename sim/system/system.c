@@ -178,6 +178,28 @@ static uint32_t profiled_tokens(const struct settings *k) {
     return k->profile_whole_canvases ? whole : k->max_batched_tokens;
 }
 
+/* Rows that local layers hold of a request, whose others are given back as the window moves on;
+ * shared ones stay. 0: all. */
+static uint32_t local_rows(const struct system *s) {
+    const bool gives_back = s->model->window > 0 && !s->settings.prefix_caching;
+    return gives_back ? s->model->window + s->settings.block_tokens : 0;
+}
+
+static int64_t local_row_bytes(const struct system *s) {
+    return model_local_kv_bytes_per_token(s->model, (enum number_type)s->graph.storage.cache);
+}
+
+int64_t system_rows_bytes(const struct system *s, uint32_t rows) {
+    const uint32_t held = local_rows(s), passed = held > 0 && rows > held ? rows - held : 0;
+    return s->row_bytes * rows - local_row_bytes(s) * passed;
+}
+
+/* Canvases of random tokens alone have logits, no prompt has. */
+static uint32_t most_logit_rows(const struct system *s) {
+    const uint64_t rows = (uint64_t)s->settings.max_requests * s->settings.block_tokens;
+    return s->model->uniform_noise && rows < UINT32_MAX ? (uint32_t)rows : 0;
+}
+
 static int take_budget(struct system *s, struct err *err) {
     const struct settings *k = &s->settings;
     struct budget_request request = {
@@ -192,6 +214,9 @@ static int take_budget(struct system *s, struct err *err) {
         .kv_layout = k->kv_layout,
         .page_tokens = k->page_tokens,
         .row_bytes = s->row_bytes,
+        .most_logit_rows = most_logit_rows(s),
+        .local_row_bytes = local_row_bytes(s),
+        .local_rows = local_rows(s),
         .max_batched_tokens = k->max_batched_tokens,
         .profiled_tokens = profiled_tokens(k),
         .canvas_tokens = k->profile_canvas_tokens,

@@ -4,6 +4,7 @@
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/sliding.h"
+#include "sim/policy/decoder/renoise.h"
 #include "sim/policy/decoder/several_blocks.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_parts.h"
@@ -60,6 +61,64 @@ static int check_mask(const struct system *s, struct err *err) {
             s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
     }
     return 0;
+}
+
+/* Layers of two kinds, in steps of exact rows alone. */
+static int check_local_layers(const struct system *s, struct err *err) {
+    const struct model *m = s->model;
+    if (m->window == 0) {
+        return 0;
+    }
+    if (s->rows.kind != ROW_EXACT || rows_leave_out(&s->rows)) {
+        return err_usage(err,
+                         "%s has layers with a window of %u positions, and cache %s chooses rows "
+                         "for all layers: set cache = exact",
+                         m->title, m->window, s->cache->policy.name);
+    }
+    if (s->settings.block_tokens >= m->window) {
+        return err_usage(err, "block_tokens = %u, but the window of %s is %u positions",
+                         s->settings.block_tokens, m->title, m->window);
+    }
+    return s->settings.layers % m->global_every == 0
+               ? 0
+               : err_usage(err,
+                           "layers = %u, but every %u-th layer of %s sees everything: set a "
+                           "multiple of that",
+                           s->settings.layers, m->global_every, m->title);
+}
+
+/* What is not decided is a mask, or a random token. */
+static int check_noise(const struct system *s, struct err *err) {
+    const struct decoder *decoder = s->decoder;
+    const struct settings *settings = &s->settings;
+    const char *name = decoder->policy.name;
+    if (!s->model->uniform_noise) {
+        return decoder != &decoder_renoise
+                   ? 0
+                   : err_usage(err,
+                               "decoder %s is of models of uniform noise, and %s fills masks: set "
+                               "decoder = threshold, or model = diffusiongemma",
+                               name, s->model->title);
+    }
+    if (decoder->take_back == NULL) {
+        return err_usage(err,
+                         "%s decides on its whole canvas anew in every step, and decoder %s "
+                         "commits positions for good: set decoder = renoise",
+                         s->model->title, name);
+    }
+    const char *without = settings->iteration != ITERATION_PLAIN     ? "iteration = plain"
+                          : settings->sampling                       ? "sampling = off"
+                          : settings->logit_scope == LOGITS_MASKED   ? "logit_scope = queries"
+                          : settings->sample_scope != SAMPLES_LOGITS ? "sample_scope = logits"
+                          : settings->blocks_in_flight > 1           ? "blocks_in_flight = 1"
+                          : settings->window_slides                  ? "window_slides = off"
+                          : settings->allocator != ALLOCATOR_PLANNED ? "allocator = planned"
+                                                                     : NULL;
+    return without == NULL ? 0
+                           : err_usage(err,
+                                       "%s draws tokens of its whole canvas in every step: "
+                                       "set %s",
+                                       s->model->title, without);
 }
 
 /* The keys and values of a prompt in a bidirectional model depend on the canvas after it. */
@@ -578,10 +637,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,       check_prefixes,     check_swap,    check_rows,
-        check_bounds,   check_needs,      check_said_rows,    check_credit,  check_revising,
-        check_drawing,  check_smoothing,  check_sample_scope, check_storage, check_several,
-        check_sliding,  check_speculation};
+        check_settings, check_mask,        check_prefixes,     check_swap,    check_rows,
+        check_bounds,   check_needs,       check_said_rows,    check_credit,  check_revising,
+        check_drawing,  check_smoothing,   check_sample_scope, check_storage, check_several,
+        check_sliding,  check_speculation, check_local_layers, check_noise};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -24,6 +24,7 @@ static const struct expected expected_table[] = {
     {"sdar-30b-a3b", 30.5, 56.9, 2.73, 0.311, 96, 297, 480},
     {"llada2-mini", 16.26, 30.3, 0.79, 0.322, 40, 307, 200},
     {"llada2-flash", 102.9, 191.7, 4.86, 0.644, 64, 307, 576},
+    {"diffusiongemma", 25.25, 47.03, 3.10, 0.738, 220, 512, 550},
     {"llama-3.1-8b", 8.03, 14.96, 6.98, 0.525, 128, 250.5, 640},
     {"qwen2.5-3b", 3.09, 5.75, 2.77, 0.311, 36, 296.75, 324},
     {"qwen3-8b", 8.19, 15.3, 6.95, 0.622, 144, 297, 720}, /* sdar-8b's shape */
@@ -77,7 +78,7 @@ TEST(every_row_is_complete_and_names_its_source) {
         ck_assert(m->experts == 0 ? m->ffn > 0 : m->experts_active > 0 && m->expert_ffn > 0);
         ck_assert(m->max_positions > 0 && m->block_tokens > 0);
         ck_assert_ptr_nonnull(m->source);
-        ck_assert((m->mask == MASK_CAUSAL) == (m->mask_token == NO_MASK_TOKEN));
+        ck_assert((m->mask == MASK_CAUSAL || m->uniform_noise) == (m->mask_token == NO_MASK_TOKEN));
         ck_assert(m->mask_token < m->vocab || m->mask_token == NO_MASK_TOKEN);
     }
     for (size_t i = 0; gpus[i] != NULL; i++) {

@@ -19,6 +19,9 @@ static const char *write_config(const char *name, const char *text) {
     return scratch_write(path, text);
 }
 
+#define SLIDING      "\"sliding_attention\""
+#define FIVE_AND_ONE SLIDING "," SLIDING "," SLIDING "," SLIDING "," SLIDING ",\"full_attention\""
+
 /* As their makers publish them, but for keys that say nothing of the model. */
 static const struct {
     const char *model, *text;
@@ -74,6 +77,18 @@ static const struct {
      "\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-06,\"rope_theta\":600000,"
      "\"routed_scaling_factor\":2.5,\"score_function\":\"sigmoid\",\"tie_word_embeddings\":false,"
      "\"topk_group\":4,\"vocab_size\":157184}"},
+    {"diffusiongemma",
+     "{\"architectures\":[\"DiffusionGemmaForBlockDiffusion\"],\"canvas_length\":256,"
+     "\"model_type\":\"diffusion_gemma\",\"tie_word_embeddings\":true,\"text_config\":{"
+     "\"attention_bias\":false,\"attention_k_eq_v\":false,\"global_head_dim\":512,"
+     "\"head_dim\":256,\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":2816,"
+     "\"intermediate_size\":2112,\"layer_types\":[" FIVE_AND_ONE "," FIVE_AND_ONE "," FIVE_AND_ONE
+     "," FIVE_AND_ONE "," FIVE_AND_ONE "],"
+     "\"max_position_embeddings\":262144,\"model_type\":\"diffusion_gemma_text\","
+     "\"moe_intermediate_size\":704,\"num_attention_heads\":16,\"num_experts\":128,"
+     "\"num_global_key_value_heads\":2,\"num_hidden_layers\":30,\"num_key_value_heads\":8,"
+     "\"rms_norm_eps\":1e-06,\"sliding_window\":1024,\"top_k_experts\":8,"
+     "\"vocab_size\":262144}}"},
 };
 
 TEST(published_configurations_are_the_models_of_the_data_folder) {
@@ -110,7 +125,7 @@ TEST(a_folder_stands_for_its_configuration) {
 
 /* published[i] with one text replaced by another. */
 static const char *changed(size_t i, const char *what, const char *by) {
-    static char text[2048];
+    static char text[4096];
     const char *at = strstr(published[i].text, what);
     ck_assert_msg(at != NULL, "%s", what);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - published[i].text), published[i].text, by,
@@ -133,6 +148,12 @@ TEST(what_the_file_says_counts_and_what_differs_is_named) {
         {6, "\"routed_scaling_factor\":2.5", "\"routed_scaling_factor\":1", "routed_scale is 1"},
         {6, "0.5", "0.25", "rotary_dim is 32, but llada2-mini has 64"},
         {6, "\"n_group\":8", "\"n_group\":4", "expert_groups is 4"},
+        {7, "\"sliding_window\":1024", "\"sliding_window\":512", "window is 512"},
+        {7, "\"global_head_dim\":512", "\"global_head_dim\":256", "global_head_dim is 256"},
+        {7, "\"num_global_key_value_heads\":2", "\"num_global_key_value_heads\":4",
+         "global_kv_heads is 4"},
+        {7, "\"canvas_length\":256,", "\"canvas_length\":256,\"self_conditioning_size\":64,",
+         "conditioning_ffn is 64"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         struct err err = {0};
@@ -144,6 +165,29 @@ TEST(what_the_file_says_counts_and_what_differs_is_named) {
         ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
         err = (struct err){0};
         ck_assert_ptr_eq(model_recognise(read, &err), read);
+    }
+}
+
+/* Layers of which every so many one sees everything, and no others. */
+TEST(layers_out_of_order_are_refused) {
+    static const struct {
+        const char *what, *by, *sentence;
+    } changes[] = {
+        {SLIDING ",\"full_attention\"," SLIDING, SLIDING "," SLIDING ",\"full_attention\"",
+         "layer 12 of text_config.layer_types is out of the order of every 7-th"},
+        {SLIDING, "\"chunked_attention\"", "neither sliding_attention nor full_attention"},
+        {"[" SLIDING "," SLIDING "," SLIDING "," SLIDING ",",
+         "[" SLIDING "," SLIDING "," SLIDING ",\"full_attention\",",
+         "layer 6 of text_config.layer_types is out of the order of every 4-th"},
+        {"\"num_hidden_layers\":30", "\"num_hidden_layers\":28", "global_every is at least 2 and"},
+        {"\"sliding_window\":1024", "\"sliding_window\":0",
+         "window, global_every, global_kv_heads and global_head_dim are all 0, or none of them"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct err err = {0};
+        const char *text = changed(7, changes[i].what, changes[i].by);
+        ck_assert_ptr_null(model_find(write_config("layers", text), &err));
+        ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
     }
 }
 
@@ -330,8 +374,9 @@ TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
 /* Of all families, that nothing in their files is misspelt. */
 TEST(every_family_says_what_a_model_has) {
     static const char *const names[] = {
-        "Dream", "Fast_dLLM_Qwen", "a2d-qwen2", "a2d-qwen3", "llada", "llada2_moe", "lladamoe",
-        "llama", "llava_llada",    "qwen2",     "qwen3",     "sdar",  "sdar_moe",   "wedlm"};
+        "Dream",      "Fast_dLLM_Qwen", "a2d-qwen2", "a2d-qwen3",   "llada",
+        "llada2_moe", "lladamoe",       "llama",     "llava_llada", "qwen2",
+        "qwen3",      "sdar",           "sdar_moe",  "wedlm",       "diffusion_gemma"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct err err = {0};
         struct family family;

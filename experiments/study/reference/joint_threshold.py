@@ -71,11 +71,12 @@ class Model:
         weights = scores.masked_fill(~sees, float("-inf")).softmax(-1)
         return self.times(torch.einsum("hqk,khd->qhd", weights, v).flatten(1), at + "o_proj")
 
-    def logits(self, ids, rows):
-        """Of the last `rows` positions."""
+    def logits(self, ids, rows, sees=None):
+        """Of the last `rows` positions; which of all see which, [T, T]: None, blocks those before them."""
         c = self.config
-        block = torch.arange(len(ids)) // c.block_size
-        sees = block[:, None] >= block[None, :]
+        if sees is None:
+            block = torch.arange(len(ids)) // c.block_size
+            sees = block[:, None] >= block[None, :]
         x = self.weights["model.embed_tokens.weight"][ids]
         for i in range(c.num_hidden_layers):
             at = f"model.layers.{i}."

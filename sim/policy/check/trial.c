@@ -135,6 +135,8 @@ static const struct work table[] = {
      "runtime.host_visit_request_ns=10s",
      SCHEDULERS, .n = 400, .prompt = 200, .output = 8, .longest = 400, .n_clients = 8,
      .alike = true, .lasts_hours = true},
+    {"canvases of random tokens", "diffusiongemma", "block_tokens=64", DECODERS, .n = 80,
+     .prompt = 300, .output = 160, .gap_us = 50000},
     {"growing: deciding ahead", "ar", "page_tokens=64 pool_pages=7 max_batched_tokens=64",
      SCHEDULERS, .n = 100, .prompt = 300, .output = 100},
     {"clients that wait for their answers", "dllm-serve", "replicas=2 max_requests=8",

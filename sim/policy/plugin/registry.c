@@ -65,7 +65,8 @@ const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 extern const struct decoder decoder_fixed, decoder_sequential, decoder_small_blocks, decoder_factor,
     decoder_hierarchical, decoder_credit, decoder_entropy_bounded, decoder_maskgit_plus,
     decoder_margin, decoder_entropy, decoder_origin, decoder_random, decoder_joint_threshold,
-    decoder_several_blocks, decoder_entropy_blocks, decoder_self_speculation, decoder_joint_indel;
+    decoder_several_blocks, decoder_entropy_blocks, decoder_self_speculation, decoder_joint_indel,
+    decoder_renoise;
 const struct decoder *const decoder_table[] = {
     &decoder_fixed,          &decoder_sequential,       &decoder_random,
     &decoder_threshold,      &decoder_small_blocks,     &decoder_factor,
@@ -73,6 +74,7 @@ const struct decoder *const decoder_table[] = {
     &decoder_maskgit_plus,   &decoder_margin,           &decoder_entropy,
     &decoder_origin,         &decoder_joint_threshold,  &decoder_several_blocks,
     &decoder_entropy_blocks, &decoder_self_speculation, &decoder_joint_indel,
+    &decoder_renoise,
 };
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 
