@@ -145,7 +145,7 @@ struct call_rope {
     int64_t q_stride, kv_stride;
     int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
-    bool kv_fp8; /* k and v are cached rows in fp8 */
+    bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     enum kernel_dtype dtype;
 };
 
@@ -166,8 +166,8 @@ struct call_dense_attention {
 
 /* A layer's cached rows of request r lie in the pool from element cache_start[r], a multiple of 8:
  * keys [G, kept[r], D], then values [G, kept[r], D]. Where a call says that cached rows are in fp8,
- * the D numbers of a head are fp8_head_elements(D, true) bytes, and bytes are the elements of the
- * pool. The GPU refuses such calls. */
+ * bytes are the elements of the pool, and scales lie behind all codes (fp8_packed of
+ * kernels/fp8.h). */
 
 /* Copies keys and values of a batch's tokens to the caches of their requests: those of token t to
  * row kv_rows[t], nowhere where that is -1. */

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/rules/portable.h"
+
 enum { E4M3_NAN = 0x7f, E4M3_MOST = 448, E4M3_CODES = 256 };
 
 static inline float e4m3_to_float(uint8_t code) {
@@ -62,7 +64,7 @@ static inline float e4m3_most(const float *values, int64_t n) {
     return most;
 }
 
-static inline int64_t fp8_groups(int64_t n, int64_t group) {
+RULE_FUNCTION int64_t fp8_groups(int64_t n, int64_t group) {
     return (n + group - 1) / group;
 }
 
@@ -78,11 +80,42 @@ static inline int64_t fp8_head_elements(int64_t size, bool fp8) {
     return fp8 ? fp8_row_bytes(size, FP8_HEAD_GROUP) : size;
 }
 
+/* Where a head's row of a cache in fp8 has its codes and its scales, in bytes. All codes lie before
+ * all scales, so that those of a row begin at a multiple of 8 where D is one. */
+struct fp8_place {
+    int64_t codes, scales;
+};
+
+/* From the beginning of a packed cache: codes of keys [G, kept, D], then of values, scales of keys
+ * [G, kept, groups], then of values. `head` counts keys' heads, then values'. */
+RULE_FUNCTION struct fp8_place fp8_packed(int64_t n_heads, int64_t kept, int64_t size, int64_t head,
+                                          int64_t row) {
+    struct fp8_place place;
+    place.codes = (head * kept + row) * size;
+    place.scales = 2 * n_heads * kept * size +
+                   (head * kept + row) * fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float);
+    return place;
+}
+
+/* From the beginning of a row of a pool of keys, or of values: codes [G, D], then scales. */
+RULE_FUNCTION struct fp8_place fp8_paged(int64_t n_heads, int64_t size, int64_t head) {
+    struct fp8_place place;
+    place.codes = head * size;
+    place.scales =
+        n_heads * size + head * fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float);
+    return place;
+}
+
+/* Scale g of those that begin at `scales`. */
+static inline float fp8_scale_at(const uint8_t *scales, int64_t g) {
+    float scale;
+    memcpy(&scale, scales + g * (int64_t)sizeof scale, sizeof scale);
+    return scale;
+}
+
 /* The scale of a row's group g. */
 static inline float fp8_row_scale(const uint8_t *row, int64_t n, int64_t g) {
-    float scale;
-    memcpy(&scale, row + n + g * (int64_t)sizeof scale, sizeof scale);
-    return scale;
+    return fp8_scale_at(row + n, g);
 }
 
 /* n numbers as a row; and back. */
