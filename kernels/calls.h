@@ -16,7 +16,7 @@
 #include "kernels/rules/draw.h"
 
 /* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only, but for random
- * numbers. */
+ * numbers and for weights that are quantised. */
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
 
 /* The sizes D of a head for which the GPU's kernels are compiled: HEAD(D) of each. The CPU takes
@@ -33,7 +33,7 @@ static inline bool is_head_size(int64_t size) {
  * is [N, K] codes; each w_rows x w_columns of them share a scale, counted from the first row of the
  * matrix, which the call's may be some rows of. x, where it is in fp8, has rows of K codes and
  * their scales, one for each w_columns of them, and its strides count bytes. Values are those of
- * codes times scales. The GPU refuses both. */
+ * codes times scales. */
 struct call_fp8 {
     const float *w_scale; /* [ceil(rows / w_rows), ceil(K / w_columns)], of every expert in turn */
     int32_t w_rows, w_columns;
@@ -48,6 +48,16 @@ struct call_quantise {
     int64_t x_stride;
     int32_t n_rows, n_channels, group;
     enum kernel_dtype dtype;
+};
+
+/* codes and scales = x, a matrix of weights, w_rows x w_columns of its numbers to a scale: the largest
+ * of those becomes 448. The same bits on every device, but for a NaN's sign. */
+struct call_quantise_weights {
+    const void *x;  /* [R, K] */
+    uint8_t *codes; /* [R, K] */
+    float *scales;  /* [ceil(R / w_rows), ceil(K / w_columns)] */
+    int32_t n_rows, n_channels, w_rows, w_columns;
+    enum kernel_dtype dtype; /* of x; either, on the GPU, too */
 };
 
 /* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row

@@ -49,8 +49,8 @@ static inline uint8_t e4m3_from_float(float value) {
 
 /* By which numbers no larger than `most` fill e4m3's range: most / 448; 1 where that is too small
  * to divide by. */
-static inline float e4m3_scale(float most) {
-    const float scale = most / E4M3_MOST;
+RULE_FUNCTION float e4m3_scale(float most) {
+    const float scale = RULE_DIVIDE(most, (float)E4M3_MOST);
     return scale < 0x1p-126f ? 1 : scale;
 }
 

@@ -34,7 +34,7 @@ cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
 int64_t block_attention_scratch_bytes(int n_sms);
 /* Takes the faster path; those below are the paths themselves. `few` takes calls whose items would
  * not fill the GPU, four blocks each (compute capability 9.0 and D = 128; else, for more of them,
- * for invariant calls and where own_cached cudaErrorNotSupported); `line` takes `compact` stages
+ * for invariant calls, over fp8 and where own_cached cudaErrorNotSupported); `line` takes `compact` stages
  * where a multiprocessor has less than 160 KiB of shared memory. */
 cudaError_t kernel_block_attention(const struct call_block_attention *call, cudaStream_t stream);
 cudaError_t kernel_block_attention_few(const struct call_block_attention *call,
@@ -46,8 +46,8 @@ cudaError_t kernel_block_attention_compact(const struct call_block_attention *ca
 
 /* Takes the faster path; those below are the paths themselves. Scratch is that of block attention.
  * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0 and
- * pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. `few` is that of
- * block attention. */
+ * pages of 8 rows or more in bf16 (else cudaErrorNotSupported); it is never invariant. `few` is
+ * that of block attention. */
 cudaError_t kernel_paged_attention(const struct call_paged_attention *call, cudaStream_t stream);
 cudaError_t kernel_paged_attention_few(const struct call_paged_attention *call,
                                        cudaStream_t stream);
@@ -116,8 +116,8 @@ cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t str
 cudaError_t kernel_linear_few(const struct call_linear *call, cudaStream_t stream);
 
 /* The paths of the experts' products, kernel_moe_gate_up and kernel_moe_down, which take the
- * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 (else
- * cudaErrorNotSupported). On one device a pair's outputs are the same bits whatever other rows are
+ * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 and
+ * take bf16 (else cudaErrorNotSupported); mma expands fp8 to that. On one device a pair's outputs are the same bits whatever other rows are
  * in the call. */
 cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call, cudaStream_t stream);

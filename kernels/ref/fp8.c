@@ -29,6 +29,32 @@ void ref_quantise(const struct call_quantise *call) {
     }
 }
 
+void ref_quantise_weights(const struct call_quantise_weights *call) {
+    const int64_t n = call->n_rows, k = call->n_channels, wide = fp8_groups(k, call->w_columns);
+    for (int64_t row = 0; row < n; row += call->w_rows) {
+        const int64_t past = row + call->w_rows < n ? row + call->w_rows : n;
+        for (int64_t g = 0; g < wide; g++) {
+            const int64_t first = g * call->w_columns;
+            const int64_t end = first + call->w_columns < k ? first + call->w_columns : k;
+            float most = 0;
+            for (int64_t i = row * k; i < past * k; i += k) {
+                for (int64_t c = i + first; c < i + end; c++) {
+                    const float size = fabsf((float)ref_load(call->x, call->dtype, c));
+                    most = size > most ? size : most;
+                }
+            }
+            const float scale = e4m3_scale(most);
+            for (int64_t i = row * k; i < past * k; i += k) {
+                for (int64_t c = i + first; c < i + end; c++) {
+                    call->codes[c] =
+                        e4m3_from_float((float)ref_load(call->x, call->dtype, c) / scale);
+                }
+            }
+            call->scales[row / call->w_rows * wide + g] = scale;
+        }
+    }
+}
+
 double ref_input(const struct ref_product *p, int64_t t, int64_t i) {
     if (!p->fp8->x_too) {
         return ref_load(p->x, p->dtype, t * p->stride + i);
