@@ -1,5 +1,5 @@
-/* Weights in fp8 on their way to the device: strips of a matrix's rows, quantised on the host, or
- * taken as a checkpoint stores them. Private to this folder. */
+/* Weights in fp8 on their way to the device: strips of a matrix's rows, quantised there, or taken
+ * as a checkpoint stores them. Private to this folder. */
 #ifndef UNMASK_ENGINE_WEIGHTS_QUANTISER_H
 #define UNMASK_ENGINE_WEIGHTS_QUANTISER_H
 
@@ -70,14 +70,16 @@ int stored_part_scales(const struct stored_part *stored, int64_t first, int64_t 
 
 struct quantiser {
     const struct weights *weights;
-    float *values; /* a strip of rows */
+    float *values; /* a strip of rows, and codes or scales of one, of the host's memory from which
+                      is uploaded */
+    void *buffer;
     float *scales; /* those of a strip */
-    void *buffer;  /* the host's, from which is uploaded */
     void *drawn;   /* the device's, a strip */
 };
 
-/* Where a part's numbers come from. */
+/* Where a part's numbers come from: read to the host, or drawn on the device, to `values`. */
 struct quantiser_source {
+    bool draws;
     int (*rows)(void *context, const struct part *part, int64_t first, int64_t n, float *values);
     int (*scales)(void *context, const struct part *part, int64_t first, int64_t n,
                   enum number_type type, float *scales); /* NULL: all are made here */

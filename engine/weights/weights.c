@@ -151,28 +151,25 @@ static struct call_random random_of(const struct drawing *d, const struct part *
     };
 }
 
-/* Rows [first, first + n) of a part, to the host. */
+/* Rows [first, first + n) of a part, to the device's `values`. */
 static int draw_rows(void *context, const struct part *part, int64_t first, int64_t n,
                      float *values) {
     struct drawing *d = context;
     const struct engine_device *device = d->weights->device;
     struct call_random call = random_of(d, part);
-    call.y = d->quantiser.drawn;
+    call.y = values;
     call.first = part_whole_index(part, first * part->n_columns);
     call.n = n * part->n_columns;
     call.dtype = KERNEL_F32;
-    int status = device->table->random(device->device, &call);
-    status = status == DEVICE_OK ? device->table->download(device->device, values, call.y,
-                                                           call.n * (int64_t)sizeof *values)
-                                 : status;
-    return engine_device_err(device, status, "making random weights", d->err);
+    return engine_device_err(device, device->table->random(device->device, &call),
+                             "making random weights", d->err);
 }
 
 static int draw_part(void *context, const struct part *part) {
     struct drawing *d = context;
     const struct engine_device *device = d->weights->device;
     if (weight_is_fp8(&d->weights->layout, part->slot)) {
-        const struct quantiser_source source = {draw_rows, NULL, d};
+        const struct quantiser_source source = {.draws = true, .rows = draw_rows, .context = d};
         return part->index > 0 ? 0 : quantiser_fill(&d->quantiser, part, &source, d->err);
     }
     const struct call_random call = random_of(d, part);
@@ -321,7 +318,7 @@ static int read_part(void *context, const struct part *part) {
     struct reading *r = context;
     struct stored_part stored;
     if (weight_is_fp8(&r->weights->layout, part->slot)) {
-        const struct quantiser_source source = {read_rows, read_scales, r};
+        const struct quantiser_source source = {false, read_rows, read_scales, r};
         return part->index > 0 ? 0 : quantiser_fill(&r->quantiser, part, &source, r->err);
     }
     int64_t n = part->n_rows * part->n_columns;

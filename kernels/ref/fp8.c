@@ -29,6 +29,11 @@ void ref_quantise(const struct call_quantise *call) {
     }
 }
 
+static float number_of(const struct call_quantise_weights *call, int64_t i) {
+    return call->dtype == KERNEL_F32 ? ((const float *)call->x)[i]
+                                     : (float)ref_load(call->x, call->dtype, i);
+}
+
 void ref_quantise_weights(const struct call_quantise_weights *call) {
     const int64_t n = call->n_rows, k = call->n_channels, wide = fp8_groups(k, call->w_columns);
     for (int64_t row = 0; row < n; row += call->w_rows) {
@@ -39,15 +44,14 @@ void ref_quantise_weights(const struct call_quantise_weights *call) {
             float most = 0;
             for (int64_t i = row * k; i < past * k; i += k) {
                 for (int64_t c = i + first; c < i + end; c++) {
-                    const float size = fabsf((float)ref_load(call->x, call->dtype, c));
+                    const float size = fabsf(number_of(call, c));
                     most = size > most ? size : most;
                 }
             }
             const float scale = e4m3_scale(most);
             for (int64_t i = row * k; i < past * k; i += k) {
                 for (int64_t c = i + first; c < i + end; c++) {
-                    call->codes[c] =
-                        e4m3_from_float((float)ref_load(call->x, call->dtype, c) / scale);
+                    call->codes[c] = e4m3_from_float(number_of(call, c) / scale);
                 }
             }
             call->scales[row / call->w_rows * wide + g] = scale;
