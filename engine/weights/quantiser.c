@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/fp8.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
@@ -59,8 +58,37 @@ struct strip {
     int64_t group, wide; /* columns that share a scale, and scales of a row */
 };
 
-/* The numbers of a strip, and what scales a checkpoint says of it: the first is negative where it
- * says none. */
+/* n rows of a part, which are the strip's from row `at` on: numbers, or codes where the checkpoint
+ * has scales of them. */
+static int take_rows(struct quantiser *q, const struct part *part, int64_t first, int64_t n,
+                     int64_t at, const struct strip *strip, const struct quantiser_source *source,
+                     struct err *err) {
+    const bool shares = strip->all.type == NUMBER_FP8;
+    const bool had_scales = q->scales[0] >= 0;
+    float *scales = q->scales + (shares ? 0 : at);
+    if (source->scales != NULL) {
+        const int status = source->scales(source->context, part, first, n, strip->all.type, scales);
+        if (status != 0) {
+            return status;
+        }
+        if (shares && at > 0 && (had_scales || scales[0] >= 0)) {
+            return err_world(err,
+                             "the checkpoint's scales are one for each 128 x 128, which the "
+                             "matrices of '%s' do not fill: leave storage.weights out, and they "
+                             "are expanded",
+                             weight_slot_names[part->slot]);
+        }
+        if (scales[0] >= 0) {
+            return source->codes(source->context, part, first, n,
+                                 (uint8_t *)q->buffer + at * part->n_columns);
+        }
+    }
+    float *values = source->draws ? q->drawn : q->values;
+    return source->rows(source->context, part, first, n, values + at * part->n_columns);
+}
+
+/* The numbers of a strip, or its codes and scales: the first is negative where a checkpoint has
+ * none. */
 static int take_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
                       const struct quantiser_source *source, struct err *err) {
     const struct weight_layout *layout = &q->weights->layout;
@@ -78,38 +106,11 @@ static int take_strip(struct quantiser *q, const struct part *slot, const struct
         to = to < part.n_rows ? to : part.n_rows;
         if (from < to) {
             const int64_t at = before + from - strip->first; /* in the strip */
-            float *values = source->draws ? q->drawn : q->values;
-            status =
-                source->rows(source->context, &part, from, to - from, values + at * part.n_columns);
-            if (status == 0 && source->scales != NULL) {
-                const bool shares = strip->all.type == NUMBER_FP8;
-                status = source->scales(source->context, &part, from, to - from, strip->all.type,
-                                        q->scales + (shares ? 0 : at));
-                if (status == 0 && shares && at > 0 && q->scales[0] >= 0) {
-                    return err_world(err,
-                                     "the checkpoint's scales are one for each 128 x 128, which "
-                                     "the matrices of '%s' do not fill: leave storage.weights out, "
-                                     "and they are expanded",
-                                     weight_slot_names[slot->slot]);
-                }
-            }
+            status = take_rows(q, &part, from, to - from, at, strip, source, err);
         }
         before += part.n_rows;
     }
     return status;
-}
-
-/* A number that a code times this scale gave gives the code again: the quotient is off by less than
- * a code's rounding. */
-static void encode(const struct quantiser *q, const struct strip *strip) {
-    const int64_t k = strip->all.n_columns, rows = number_scale_rows(strip->all.type);
-    uint8_t *codes = q->buffer;
-    for (int64_t r = 0; r < strip->n; r++) {
-        for (int64_t c = 0; c < k; c++) {
-            const float scale = q->scales[r / rows * strip->wide + c / strip->group];
-            codes[r * k + c] = scale == 0 ? 0 : e4m3_from_float(q->values[r * k + c] / scale);
-        }
-    }
 }
 
 static int put(const struct quantiser *q, int64_t offset_bytes, int64_t bytes, struct err *err) {
@@ -139,7 +140,6 @@ static struct strip_place place_of(const struct part *slot, const struct strip *
 static int put_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
                      struct err *err) {
     const struct strip_place place = place_of(slot, strip);
-    encode(q, strip);
     int status = put(q, place.codes, strip->n * strip->all.n_columns, err);
     if (status != 0) {
         return status;

@@ -61,6 +61,8 @@ struct stored_part {
 
 /* Elements [first, first + n), those in fp8 times their scales. */
 void stored_part_read(const struct stored_part *stored, int64_t first, int64_t n, float *values);
+/* The same as they are stored, of a tensor in fp8. */
+void stored_part_codes(const struct stored_part *stored, int64_t first, int64_t n, uint8_t *codes);
 /* The scales of rows [first, first + n), for each of the type's columns in turn; a negative first
  * one where the part is not in fp8. ERR_WORLD where the tensor's are of another layout. */
 int stored_part_scales(const struct stored_part *stored, int64_t first, int64_t n,
@@ -81,8 +83,11 @@ struct quantiser {
 struct quantiser_source {
     bool draws;
     int (*rows)(void *context, const struct part *part, int64_t first, int64_t n, float *values);
+    /* Those of a checkpoint, and where it has some the codes that they are of; NULL: all are made
+     * here. */
     int (*scales)(void *context, const struct part *part, int64_t first, int64_t n,
-                  enum number_type type, float *scales); /* NULL: all are made here */
+                  enum number_type type, float *scales);
+    int (*codes)(void *context, const struct part *part, int64_t first, int64_t n, uint8_t *codes);
     void *context;
 };
 

@@ -314,11 +314,22 @@ static int read_scales(void *context, const struct part *part, int64_t first, in
                            r->folder, met->name, met->dtype_name, tensor->name, tensor->dtype_name);
 }
 
+static int read_codes(void *context, const struct part *part, int64_t first, int64_t n,
+                      uint8_t *codes) {
+    struct reading *r = context;
+    struct stored_part stored;
+    int status = find_stored(r, part, &stored);
+    if (status == 0) {
+        stored_part_codes(&stored, first * part->n_columns, n * part->n_columns, codes);
+    }
+    return status;
+}
+
 static int read_part(void *context, const struct part *part) {
     struct reading *r = context;
     struct stored_part stored;
     if (weight_is_fp8(&r->weights->layout, part->slot)) {
-        const struct quantiser_source source = {false, read_rows, read_scales, r};
+        const struct quantiser_source source = {false, read_rows, read_scales, read_codes, r};
         return part->index > 0 ? 0 : quantiser_fill(&r->quantiser, part, &source, r->err);
     }
     int64_t n = part->n_rows * part->n_columns;
