@@ -32,8 +32,8 @@ static inline bool is_head_size(int64_t size) {
 /* Of a product whose weights, or inputs as well, are in fp8 (kernels/fp8.h); zeros: neither is. w
  * is [N, K] codes; each w_rows x w_columns of them share a scale, counted from the first row of the
  * matrix, which the call's may be some rows of. x, where it is in fp8, has rows of K codes and
- * their scales, one for each w_columns of them, and its strides count bytes. Values are those of
- * codes times scales. The GPU refuses both. */
+ * their scales, one for each w_columns of them (fp8_row_bytes), and its strides count bytes. Values
+ * are those of codes times scales. The GPU refuses both. */
 struct call_fp8 {
     const float *w_scale; /* [ceil(rows / w_rows), ceil(K / w_columns)], of every expert in turn */
     int32_t w_rows, w_columns;
