@@ -32,16 +32,17 @@ static inline bool is_head_size(int64_t size) {
 /* Of a product whose weights, or inputs as well, are in fp8 (kernels/fp8.h); zeros: neither is. w
  * is [N, K] codes; each w_rows x w_columns of them share a scale, counted from the first row of the
  * matrix, which the call's may be some rows of. x, where it is in fp8, has rows of K codes and
- * their scales, one for each w_columns of them, and its strides count bytes. Values are those of
- * codes times scales. */
+ * their scales, one for each w_columns of them (fp8_row_bytes), and its strides count bytes. Values
+ * are those of codes times scales. The GPU takes w_columns = 128 or K, and inputs in fp8 from
+ * compute capability 8.9 on, but for experts' from any. */
 struct call_fp8 {
     const float *w_scale; /* [ceil(rows / w_rows), ceil(K / w_columns)], of every expert in turn */
     int32_t w_rows, w_columns;
     bool x_too;
 };
 
-/* y[i] = x[i] as a row of fp8, `group` numbers to a scale. K a multiple of 4. The GPU refuses it.
- */
+/* y[i] = x[i] as a row of fp8, `group` numbers to a scale. K a multiple of 4, on the GPU
+ * of 8, as are shorter groups and x_stride there. */
 struct call_quantise {
     const void *x; /* [T, K], rows x_stride apart */
     void *y;       /* [T, fp8_row_bytes(K, group)] bytes, one after the other */

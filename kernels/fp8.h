@@ -2,8 +2,9 @@
  * of each sign, 448 the largest (Micikevicius et al., arXiv 2209.05433, table 1).
  *
  * Numbers share a scale in single precision: a number is its code's value times the scale. A row of
- * K numbers in groups of `group` is K codes, then ceil(K / group) scales, as bytes that lie next to
- * each other; K is a multiple of 4. */
+ * K numbers in groups of `group` is K codes, then ceil(K / group) scales, then bytes without a
+ * meaning up to a multiple of FP8_ROW_ALIGN, so that tensor copies can read rows; K is a multiple
+ * of 4. */
 #ifndef UNMASK_KERNELS_FP8_H
 #define UNMASK_KERNELS_FP8_H
 
@@ -68,8 +69,11 @@ RULE_FUNCTION int64_t fp8_groups(int64_t n, int64_t group) {
     return (n + group - 1) / group;
 }
 
-static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
-    return n + fp8_groups(n, group) * (int64_t)sizeof(float);
+enum { FP8_ROW_ALIGN = 16 };
+
+RULE_FUNCTION int64_t fp8_row_bytes(int64_t n, int64_t group) {
+    const int64_t bytes = n + fp8_groups(n, group) * (int64_t)sizeof(float);
+    return (bytes + FP8_ROW_ALIGN - 1) / FP8_ROW_ALIGN * FP8_ROW_ALIGN;
 }
 
 /* Cached keys and values have a scale for each 128 numbers of a head. A head of D numbers in a row
@@ -77,7 +81,7 @@ static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
 enum { FP8_HEAD_GROUP = 128 };
 
 static inline int64_t fp8_head_elements(int64_t size, bool fp8) {
-    return fp8 ? fp8_row_bytes(size, FP8_HEAD_GROUP) : size;
+    return fp8 ? size + fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float) : size;
 }
 
 /* Where a head's row of a cache in fp8 has its codes and its scales, in bytes. All codes lie before

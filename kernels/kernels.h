@@ -115,6 +115,23 @@ cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t str
  * cudaErrorNotSupported). */
 cudaError_t kernel_linear_few(const struct call_linear *call, cudaStream_t stream);
 
+/* Products with weights in fp8 (calls with fp8.w_scale). Scales are of w_rows rows by 128 inputs or
+ * by all of them. invariant: a row's bits do not depend on how many there are. The first takes the
+ * fastest path that the device and the shape have, by whose names the others go: `few` up to 64
+ * tokens and `tiles` are compiled for compute capability 9.0, take inputs in fp8 and multiples of
+ * 16 of them, of 8 outputs (`tiles`, gated and by squares: of 128); `mma` takes every shape, inputs
+ * in fp8 from compute capability 8.9 on, inputs in bf16 on any device. Elsewhere
+ * cudaErrorNotSupported. */
+cudaError_t kernel_linear_fp8(const struct call_linear *call, bool invariant, cudaStream_t stream);
+cudaError_t kernel_linear_fp8_few(const struct call_linear *call, cudaStream_t stream);
+cudaError_t kernel_linear_fp8_tiles(const struct call_linear *call, cudaStream_t stream);
+cudaError_t kernel_linear_fp8_mma(const struct call_linear *call, cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8(const struct call_gate_up *call, bool invariant,
+                               cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8_few(const struct call_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8_tiles(const struct call_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8_mma(const struct call_gate_up *call, cudaStream_t stream);
+
 /* The paths of the experts' products, kernel_moe_gate_up and kernel_moe_down, which take the
  * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 and
  * take bf16 (else cudaErrorNotSupported); mma expands fp8 to that. On one device a pair's outputs are the same bits whatever other rows are

@@ -71,11 +71,11 @@ TEST(rounding_is_to_nearest_ties_to_even_and_what_is_too_large_is_the_largest) {
 
 /* ---- rows ---- */
 
-enum { K = 200, GROUP = 128, ROWS = 5 };
+enum { K = 200, GROUP = 128, ROWS = 5, ROW_BYTES = K + 8 };
 
 TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
     float x[ROWS * K];
-    uint8_t rows[ROWS * (K + 8)], one[K + 8];
+    uint8_t rows[ROWS * ROW_BYTES], one[ROW_BYTES];
     fill(x, ROWS * K, "row");
     memset(x + 2 * K, 0, GROUP * sizeof *x); /* a group of zeros, one with a NaN, an infinity */
     x[3 * K + 130] = NAN;
@@ -88,10 +88,11 @@ TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
                                        .group = GROUP,
                                        .dtype = KERNEL_F32};
     ref_quantise(&call);
-    ck_assert_int_eq(fp8_row_bytes(K, GROUP), K + 8);
-    ck_assert_int_eq(fp8_row_bytes(K, K), K + 4);
+    ck_assert_int_eq(fp8_row_bytes(K, GROUP), ROW_BYTES);
+    ck_assert_int_eq(fp8_row_bytes(K, K), K + 8);
+    ck_assert_int_eq(fp8_row_bytes(K + 8, K + 8), K + 8 + 16);
     for (int t = 0; t < ROWS; t++) {
-        const uint8_t *row = rows + t * (K + 8);
+        const uint8_t *row = rows + t * ROW_BYTES;
         fp8_row_from(one, x + t * K, K, GROUP);
         ck_assert_mem_eq(one, row, sizeof one);
         for (int g = 0; t < 3 && g < 2; g++) {
@@ -106,9 +107,9 @@ TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
             }
         }
     }
-    ck_assert(isnan(fp8_row_at(rows + 3 * (K + 8), K, GROUP, 130)));
-    ck_assert(!isnan(fp8_row_at(rows + 3 * (K + 8), K, GROUP, 129)));
-    ck_assert(isnan(fp8_row_at(rows + 4 * (K + 8), K, GROUP, 1)));
+    ck_assert(isnan(fp8_row_at(rows + 3 * ROW_BYTES, K, GROUP, 130)));
+    ck_assert(!isnan(fp8_row_at(rows + 3 * ROW_BYTES, K, GROUP, 129)));
+    ck_assert(isnan(fp8_row_at(rows + 4 * ROW_BYTES, K, GROUP, 1)));
 }
 
 /* ---- products ---- */
@@ -121,7 +122,7 @@ struct numbers {
     float scales[EXPERTS * N * 3];
     float wide[EXPERTS * N * C];
     float x[TOKENS * ACTIVE * C], x_wide[TOKENS * ACTIVE * C];
-    uint8_t rows[TOKENS * ACTIVE * (C + 12)];
+    uint8_t rows[TOKENS * ACTIVE * (C + 24)];
     struct call_fp8 fp8;
 };
 
