@@ -87,14 +87,25 @@ static __device__ __forceinline__ void fp8_head_store(const void *x, int64_t at,
 
 /* A chunk of 16 bytes of shared memory on its way from fp8: eight codes and their scale, which the
  * thread that asked for them makes eight bf16 of in place once they are there. */
-static __device__ __forceinline__ void fp8_copy_async(uint32_t to, const void *codes,
-                                                      const void *scale, bool in_bounds) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(to), "l"(codes),
-                 "r"(in_bounds ? 8 : 0)
-                 : "memory");
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to + 8), "l"(scale),
+static __device__ __forceinline__ void copy_async_4(uint32_t to, const void *from, bool in_bounds) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from),
                  "r"(in_bounds ? 4 : 0)
                  : "memory");
+}
+
+/* odd: codes lie at a multiple of 4 bytes, else of 8. */
+static __device__ __forceinline__ void fp8_copy_async(uint32_t to, const void *codes,
+                                                      const void *scale, bool in_bounds,
+                                                      bool odd = false) {
+    if (odd) {
+        copy_async_4(to, codes, in_bounds);
+        copy_async_4(to + 4, static_cast<const uint8_t *>(codes) + 4, in_bounds);
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(to), "l"(codes),
+                     "r"(in_bounds ? 8 : 0)
+                     : "memory");
+    }
+    copy_async_4(to + 8, scale, in_bounds);
 }
 
 static __device__ __forceinline__ void fp8_expand(uint32_t at) {

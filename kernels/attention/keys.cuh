@@ -29,7 +29,7 @@ struct fp8_key_tile {
     const unsigned char *k, *v;
     const float *k_scale, *v_scale;
     int64_t stride, scale_stride;
-    bool narrow;
+    bool narrow, odd; /* odd: rows are not multiples of 8 bytes */
 
     __device__ __forceinline__ struct fp8_key_row at(int64_t row) const {
         const int64_t scale = row * scale_stride / (int64_t)sizeof(float);
@@ -241,6 +241,7 @@ template <int D> struct stored_fp8_keys : stored_keys<D> {
         const int n_cached = (reach.n_kept + TILE_N - 1) / TILE_N, n_heads = c.n_kv_heads;
         struct tile tile;
         tile.narrow = at < n_cached;
+        tile.odd = false;
         if (tile.narrow) {
             const unsigned char *cache = static_cast<const unsigned char *>(c.cache) + reach.cache;
             const struct fp8_place k =
@@ -292,6 +293,7 @@ template <int D> struct paged_fp8_keys : paged_keys {
         const int64_t scale = place.scales + column / FP8_HEAD_GROUP * (int64_t)sizeof(float);
         struct tile tile;
         tile.narrow = true;
+        tile.odd = c.kv_stride % 8 != 0;
         tile.k = k + place.codes + column;
         tile.v = v + place.codes + column;
         tile.k_scale = reinterpret_cast<const float *>(k + scale);

@@ -145,8 +145,9 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                          c += copy::LANES) {
                         const uint32_t key = tile_address<D>(to, row, chunk + c);
                         if (tile.narrow) {
-                            fp8_copy_async(key, from.k + c * 8, from.k_scale, valid);
-                            fp8_copy_async(key + TILE_BYTES, from.v + c * 8, from.v_scale, valid);
+                            fp8_copy_async(key, from.k + c * 8, from.k_scale, valid, tile.odd);
+                            fp8_copy_async(key + TILE_BYTES, from.v + c * 8, from.v_scale, valid,
+                                           tile.odd);
                         } else {
                             copy_async(key, from.k + c * 16, valid);
                             copy_async(key + TILE_BYTES, from.v + c * 16, valid);

@@ -204,8 +204,7 @@ static void test_rope(int mode, int size) {
     const int heads = draw() % 4 == 0 ? 0 : kv_heads * between(1, 3);
     const int part = draw() % 2 ? 0 : between(1, size / 16) * 16, rotary = part > 0 ? part : size;
     const int width = (heads + 2 * kv_heads) * size;
-    const int64_t stride =
-        (kv_heads * fp8_head_elements(size, true) + 7) / 8 * 8 + 8 * between(0, 2);
+    const int64_t stride = kv_heads * fp8_head_elements(size, true) + 4 * between(0, 4);
     struct array *qkv = random_bf16((int64_t)n_tokens * width, 1), *bias = random_bf16(width, 1);
     struct array *q_norm = random_bf16(size, 1), *k_norm = random_bf16(size, 1);
     struct array *turns = array_new((size_t)n_positions * (size_t)rotary * 4);
@@ -331,7 +330,7 @@ static void test_paged(int d) {
     }
     const int max_pages = furthest / page_rows + 1, n_pages = b * max_pages;
     const int64_t n = start[b], q_stride = heads * d;
-    const int64_t stride = (kv_heads * fp8_head_elements(d, true) + 7) / 8 * 8 + 8 * between(0, 2);
+    const int64_t stride = kv_heads * fp8_head_elements(d, true) + 4 * between(0, 4);
     int32_t *pages = malloc(sizeof *pages * (size_t)n_pages);
     struct array *k = array_new((size_t)(n_pages * page_rows * stride));
     struct array *v = array_new((size_t)(n_pages * page_rows * stride));
