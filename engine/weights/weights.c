@@ -494,6 +494,19 @@ static int check_free(const struct weights *weights, struct err *err) {
                      num_format_bytes(has, sizeof has, (double)facts.free_bytes));
 }
 
+enum { FP8_CAPABILITY = 89 }; /* of the first GPU that multiplies fp8 */
+
+static int check_products(const struct weights *weights, struct err *err) {
+    const struct device_facts *facts = &weights->device->facts;
+    const bool multiplies = facts->capability == 0 || facts->capability >= FP8_CAPABILITY;
+    return multiplies || !number_is_fp8((enum number_type)weights->layout.storage.activations)
+               ? 0
+               : err_usage(err,
+                           "%s has no products of fp8: set storage.activations = bf16, and weights "
+                           "are expanded",
+                           facts->name);
+}
+
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err) {
     return weights_open_rank(weights, device, model, 0, source, err);
@@ -516,7 +529,8 @@ int weights_open_stored(struct weights *weights, const struct engine_device *dev
         return status;
     }
     weight_layout_set_rank(&weights->layout, rank);
-    status = check_free(weights, err);
+    status = check_products(weights, err);
+    status = status == 0 ? check_free(weights, err) : status;
     if (status != 0) {
         return status;
     }

@@ -1,7 +1,8 @@
 #!/bin/bash
-# LLaDA-8B in fp8 on this GPU (random weights): whole steps beside bf16's, a calibration of its operators, and a live
-# run beside its simulation, with what memory both say.
-# Usage: fp8.sh BUILD OUT [steps|live|all] [GPU [BATCHxTOKENS...]]
+# fp8 on this GPU. Tokens: what two trained models answer in each form, here and on the CPU. LLaDA-8B (random weights):
+# whole steps beside bf16's, a calibration of its operators, and a live run beside its simulation, with what memory both say.
+# Usage: fp8.sh BUILD OUT [tokens|steps|live|all] [GPU [BATCHxTOKENS...]]
+# Environment: prompts (of the trained models, default: 32), forms, live_forms, rounds, minutes, max_tokens.
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so. About 2 minutes.
 set -u
 build=$1 out=$2 what=${3:-all} gpu=${4:-h200}
@@ -27,6 +28,67 @@ types() {
     esac
 }
 
+# MODEL SYSTEM BACKEND NAME SETTING...
+answers() {
+    model=$1 system=$2 backend=$3 name=$4 wide=f32 own=(--gpu cpu)
+    shift 4
+    [ "$backend" = cpu ] || { wide=bf16 own=(--library "$build/kernels/libunmask_cuda.so" --gpu "$gpu"); }
+    sets=()
+    for set in "$@"; do
+        sets+=(--set "${set//WIDE/$wide}")
+    done
+    timeout 60 "$unmask" run --backend "$backend" "${own[@]}" --clock virtual --weights "$models/$model" \
+        --workload "$out/hops.jsonl" --output-tokens 256 --system "$system" --decoder threshold \
+        --set decoder.threshold=0.9 --set block_tokens=32 --set steps_per_block=32 --set early_stop=block \
+        --set max_requests=64 --set storage.wide=$wide "${sets[@]}" --outputs "$out/$model-$name-$backend.out" --json \
+        </dev/null >"$out/$model-$name-$backend.json" 2>"$out/$model-$name-$backend.err" || { failed=1; tail -1 "$out/$model-$name-$backend.err"; }
+}
+
+if [ "$what" = tokens ] || [ "$what" = all ]; then
+    models=$here/../train/models
+    head -n "${prompts:-32}" "$here/../train/prompts/hops.jsonl" >"$out/hops.jsonl"
+    for model in llada-2m sdar-2m; do
+        system=fast-dllm
+        [ $model = llada-2m ] || system=sdar
+        while read -r name sets; do
+            [ $model$name != sdar-2mhead ] || continue # its head is its embedding
+            # shellcheck disable=SC2086
+            answers $model $system cpu "$name" $sets &
+            # shellcheck disable=SC2086
+            answers $model $system cuda "$name" $sets
+            wait
+        done <<'FORMS'
+none storage.weights=WIDE
+w8a8 storage.weights=fp8
+w8a16 storage.weights=fp8 storage.activations=WIDE
+w8a8-channel storage.weights=fp8-channel
+head storage.weights=WIDE storage.head=fp8 storage.activations=fp8
+cache storage.weights=WIDE storage.cache=fp8
+all storage.weights=fp8 storage.cache=fp8
+FORMS
+    done
+    python3 - "$out" <<'PYTHON' || failed=1
+import glob, json, os, statistics, sys
+print(f"{'model':>9} {'form':>13} {'prompts':>8} {'right, CPU':>11} {'right, GPU':>11} {'equal':>6} {'first other token, median':>26}")
+for path in sorted(glob.glob(f"{sys.argv[1]}/*-cuda.out")):
+    model, form = os.path.basename(path)[: -len("-cuda.out")].split("m-", 1)
+    try:
+        sides = [[json.loads(line) for line in open(f"{path[: -len('cuda.out')]}{side}.out")] for side in ("cpu", "cuda")]
+    except OSError as error:
+        print(error)
+        continue
+    cpu, gpu = ({row["id"]: row for row in side} for side in sides)
+    apart = []
+    for name, row in cpu.items():
+        a, b = row["output"], gpu[name]["output"]
+        if a != b:
+            apart.append(next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b))))
+    right = [sum(row["right"] for row in side.values()) for side in (cpu, gpu)]
+    print(f"{model + 'm':>9} {form:>13} {len(cpu):8d} {right[0]:11d} {right[1]:11d} {len(cpu) - len(apart):6d}"
+          f" {statistics.median(apart) if apart else '':>26}")
+PYTHON
+fi
+
 # FORM BATCH TOKENS: one step over whole canvases, every position decoded.
 step() {
     # shellcheck disable=SC2046
@@ -36,7 +98,7 @@ step() {
         --rounds "${rounds:-8}" --json >"$out/step-$1-$2x$3.json" || failed=1
 }
 
-if [ "$what" != live ]; then
+if [ "$what" = steps ] || [ "$what" = all ]; then
     for form in $forms; do
         for shape in "${shapes[@]}"; do
             step "$form" "${shape%x*}" "${shape#*x}"
@@ -92,7 +154,9 @@ print(f"{name:>12} {'memory, bytes':<22} planned   {engine['planned_bytes']:14d}
 PYTHON
 }
 
-[ "$what" = steps ] || for form in ${live_forms:-fp8}; do
-    live "$form"
-done
+if [ "$what" = live ] || [ "$what" = all ]; then
+    for form in ${live_forms:-fp8}; do
+        live "$form"
+    done
+fi
 exit $failed
