@@ -49,7 +49,15 @@ cudaError_t fp8_expand(const void *w, const struct call_fp8 *fp8, int32_t before
                        int32_t n_inputs, void *to, cudaStream_t stream);
 
 #ifdef __CUDACC__
-/* Scales of a row of w, of all inputs or of each FP8_STEP. */
+/* Scales of a row of w by squares of FP8_STEP rows, and where each row has one. */
+template <bool SQUARES>
+static __device__ __forceinline__ const float *fp8_scales_of(const struct fp8_product &p,
+                                                             int64_t row) {
+    const int64_t at = p.before + row;
+    return p.w_scale + (SQUARES ? at / FP8_STEP * ((p.n_inputs + FP8_STEP - 1) / FP8_STEP) : at);
+}
+
+/* The same, of as many rows as share one. */
 static __device__ __forceinline__ const float *fp8_scales_of(const struct fp8_product &p,
                                                              int64_t row) {
     const int64_t groups = p.squares ? (p.n_inputs + FP8_STEP - 1) / FP8_STEP : 1;

@@ -15,7 +15,7 @@ enum {
     MAX_STAGES = 6,
     WORKERS = FEW_LINEAR_WORKERS, /* two warpgroups of 64 rows of weights each */
     THREADS = FEW_LINEAR_THREADS,
-    MOST_BLOCKS = 8, /* of a cluster that any device grants */
+    MOST_BLOCKS = 4, /* of a cluster: 8 took a quarter longer for 4096 outputs (lab/README.md) */
     LEAST_STEPS = 2, /* a block: else putting the sums together costs more than sharing saves */
     MOST_TOKENS = 64,
     SUM_STRIDE = TILE_ROWS + 4, /* floats from a token's sums to the next one's */
@@ -205,9 +205,10 @@ static __device__ __forceinline__ float4 few_total(uint32_t at, int n_blocks) {
 static __device__ __forceinline__ float4 few_scaled(const float4 &v, const struct fp8_product &p,
                                                     int64_t row, int token) {
     const float x = *fp8_scales_of_input(p, token);
-    return make_float4(
-        v.x * (__ldg(fp8_scales_of(p, row)) * x), v.y * (__ldg(fp8_scales_of(p, row + 1)) * x),
-        v.z * (__ldg(fp8_scales_of(p, row + 2)) * x), v.w * (__ldg(fp8_scales_of(p, row + 3)) * x));
+    return make_float4(v.x * (__ldg(fp8_scales_of<false>(p, row)) * x),
+                       v.y * (__ldg(fp8_scales_of<false>(p, row + 1)) * x),
+                       v.z * (__ldg(fp8_scales_of<false>(p, row + 2)) * x),
+                       v.w * (__ldg(fp8_scales_of<false>(p, row + 3)) * x));
 }
 
 static __device__ __forceinline__ void few_add(float4 *y, const struct fp8_product &p, int64_t at) {
@@ -289,7 +290,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
         const float *scales[2];
         for (int half = 0; half < 2; half++) {
-            scales[half] = fp8_scales_of(p, weight_row<GATED>(p, tile, row + half * 8)) +
+            scales[half] = fp8_scales_of<SQUARES>(p, weight_row<GATED>(p, tile, row + half * 8)) +
                            (SQUARES ? begin : 0);
         }
         dependencies_wait();
@@ -338,7 +339,7 @@ cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
     const bool gated = p->outcome == FP8_GATED;
     const int n = p->n_outputs, outputs = gated ? TILE_ROWS / 2 : TILE_ROWS;
     if (!hopper_device() || !p->x_too || p->n_tokens > MOST_TOKENS || p->n_inputs % 16 != 0 ||
-        n % 8 != 0 || p->y_stride % 4 != 0) {
+        n % 8 != 0 || p->y_stride % 4 != 0 || p->w_rows != (p->squares ? (int)FP8_STEP : 1)) {
         return cudaErrorNotSupported;
     }
     if (p->n_tokens == 0) {

@@ -13,6 +13,7 @@
 enum {
     TILE_TOKENS = 128,
     INPUT_BYTES = TILE_TOKENS * FP8_STEP,
+    WIDTH = 128, /* rows of weights that an instruction takes: one box of them, or two of 64 */
     /* Tokens whose tiles are walked before the next weights (gate_up.cu). */
     RASTER_TOKENS = 4096,
 };
@@ -140,14 +141,14 @@ share_of(const struct tile_ring<GATED, SHARING, BOX> &ring, const struct fp8_pro
     return share;
 }
 
-template <int BOX>
-static __device__ __forceinline__ void box_multiply(float (&part)[BOX / 2], uint32_t inputs,
-                                                    uint32_t weights) {
+/* Of 128 rows of weights. */
+static __device__ __forceinline__ void multiply(float (&part)[WIDTH / 2], uint32_t inputs,
+                                                uint32_t weights) {
     const uint64_t a = operand_rows(inputs), b = operand_rows(weights);
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < FP8_STEP / 32; k++) {
-        wgmma_m64k32_fp8<BOX>(part, a + k * 2, b + k * 2, k > 0);
+        wgmma_m64k32_fp8<WIDTH>(part, a + k * 2, b + k * 2, k > 0);
     }
     wgmma_commit();
 }
@@ -221,22 +222,137 @@ static __device__ __forceinline__ void box_store_single(const struct fp8_product
     }
 }
 
-/* Scales of rows of w, where each has its own, and of inputs, onto the sums of a box. */
+/* Scales of rows of w, where each has its own, and of inputs, onto the sums of a box. Rows come in
+ * pairs, as n_rows is even. */
 template <int BOX>
 static __device__ __forceinline__ void box_scale(const struct fp8_product &p,
                                                  const struct tile_share &share, int64_t row,
                                                  int64_t n_rows, float (&sum)[BOX / 2]) {
     const float x[2] = {*fp8_scales_of_input(p, share.row[0]),
                         *fp8_scales_of_input(p, share.row[1])};
+    const float *scales = p.w_scale + p.before + row + threadIdx.x % 4 * 2;
+    const int64_t left = n_rows - row - threadIdx.x % 4 * 2;
 #pragma unroll
     for (int group = 0; group < BOX / 8; group++) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const int64_t at = row + group * 8 + threadIdx.x % 4 * 2 + j;
-            const float w = __ldg(fp8_scales_of(p, min(max(at, (int64_t)0), n_rows - 1)));
+            const float w = group * 8 < left ? __ldg(scales + group * 8 + j) : 0;
             sum[group * 4 + j] *= w * x[0];
             sum[group * 4 + 2 + j] *= w * x[1];
         }
+    }
+}
+
+/* Where the scales of a thread's two rows of inputs and of a tile's two boxes are, by squares. */
+struct tile_scales {
+    const float *x[2], *w[2];
+};
+
+/* What the sums of a step are scaled by: [box][row]. */
+template <bool SQUARES>
+static __device__ __forceinline__ void scales_load(float (&to)[4], const struct tile_scales &from,
+                                                   int step) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        to[i] = SQUARES ? __ldg(from.x[i] + step) : 1;
+        to[2 + i] = SQUARES ? __ldg(from.w[i] + step) : 1;
+    }
+}
+
+template <int BOX, bool SQUARES>
+static __device__ __forceinline__ void promote(float (&sum)[BOX / 2], const float *part,
+                                               const float (&scale)[4], int box) {
+    const float of_row[2] = {scale[0] * scale[2 + box], scale[1] * scale[2 + box]};
+#pragma unroll
+    for (int i = 0; i < BOX / 2; i++) {
+        sum[i] = SQUARES ? fmaf(part[i], of_row[i / 2 % 2], sum[i]) : sum[i] + part[i];
+    }
+}
+
+template <class RING>
+static __device__ __forceinline__ void stage_release(const RING &ring, int at) {
+    if (threadIdx.x % 128 == 0) {
+        for (int block = 0; block < RING::BLOCKS; block++) {
+            RING::BLOCKS == 1 ? barrier_arrive(ring.empty + at * 8)
+                              : barrier_arrive_at(ring.empty + at * 8, block);
+        }
+    }
+}
+
+/* The sums of a tile whose boxes are an instruction's each: one box after the other. */
+template <bool SQUARES, class RING>
+static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_scales &scales,
+                                                int n_steps, float (&sum)[2][WIDTH / 2]) {
+    const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
+    float part[WIDTH / 2], scale[4], next[4];
+    scales_load<SQUARES>(scale, scales, 0);
+    for (int step = 0; step < n_steps; step++) {
+        const uint32_t stage = ring->stages + ring->at * RING::STAGE_BYTES;
+        scales_load<SQUARES>(next, scales, min(step + 1, n_steps - 1));
+        barrier_wait(ring->full + ring->at * 8, ring->parity);
+#pragma unroll
+        for (int box = 0; box < 2; box++) {
+            multiply(part, stage + group_bytes, stage + INPUT_BYTES + box * RING::BOX_BYTES);
+            wgmma_wait<0>();
+            if (box == 1) {
+                stage_release(*ring, ring->at);
+            }
+            promote<WIDTH, SQUARES>(sum[box], part, scale, box);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            scale[i] = next[i];
+        }
+        ring_advance(ring);
+    }
+}
+
+/* Of a tile whose two boxes are one instruction's: a step's products run while the sums of the one
+ * before are taken. */
+template <bool SQUARES, class RING>
+static __device__ __forceinline__ void narrow_sum(RING *ring, const struct tile_scales &scales,
+                                                  int n_steps, float (&sum)[2][WIDTH / 4]) {
+    const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
+    float part[2][WIDTH / 2], scale[2][4];
+    int previous = -1;
+    auto begin = [&](int step, float(&to)[WIDTH / 2], float(&of)[4]) {
+        const uint32_t stage = ring->stages + ring->at * RING::STAGE_BYTES;
+        scales_load<SQUARES>(of, scales, step);
+        barrier_wait(ring->full + ring->at * 8, ring->parity);
+        multiply(to, stage + group_bytes, stage + INPUT_BYTES);
+    };
+    auto end = [&](const float(&from)[WIDTH / 2], const float(&of)[4]) {
+        stage_release(*ring, previous);
+        promote<WIDTH / 2, SQUARES>(sum[0], from, of, 0);
+        promote<WIDTH / 2, SQUARES>(sum[1], from + WIDTH / 4, of, 1);
+    };
+    auto advance = [&]() {
+        previous = ring->at;
+        ring_advance(ring);
+    };
+    begin(0, part[0], scale[0]);
+    advance();
+    int step = 1;
+    for (; step + 1 < n_steps; step += 2) {
+        begin(step, part[1], scale[1]);
+        wgmma_wait<1>();
+        end(part[0], scale[0]);
+        advance();
+        begin(step + 1, part[0], scale[0]);
+        wgmma_wait<1>();
+        end(part[1], scale[1]);
+        advance();
+    }
+    if (step < n_steps) {
+        begin(step, part[1], scale[1]);
+        wgmma_wait<1>();
+        end(part[0], scale[0]);
+        advance();
+        wgmma_wait<0>();
+        end(part[1], scale[1]);
+    } else {
+        wgmma_wait<0>();
+        end(part[0], scale[0]);
     }
 }
 
@@ -245,57 +361,25 @@ static __device__ __forceinline__ void tiles_work(struct tile_ring<GATED, SHARIN
                                                   const struct fp8_product &p,
                                                   const struct tiling &t, int n_deals) {
     using R = tile_ring<GATED, SHARING, BOX>;
-    const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
-    const bool leader = threadIdx.x % 128 == 0;
     const int64_t n_rows = (int64_t)p.n_outputs * (GATED ? 2 : 1);
-    float sum[2][BOX / 2], part[BOX / 2];
+    float sum[2][BOX / 2];
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
         const struct tile_share share = share_of<GATED, SHARING, BOX>(ring, p, t, deal);
-        const float *of_x[2], *of_w[2];
+        struct tile_scales scales;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int64_t row = share.output + (int64_t)i * t.second_box;
-            of_x[i] = fp8_scales_of_input(p, share.row[i]);
-            of_w[i] = fp8_scales_of(p, min(row, n_rows - 1));
+            scales.x[i] = fp8_scales_of_input(p, share.row[i]);
+            scales.w[i] = fp8_scales_of<SQUARES>(p, min(row, n_rows - 1));
 #pragma unroll
             for (int j = 0; j < BOX / 2; j++) {
                 sum[i][j] = 0;
             }
         }
-        float x[2] = {1, 1}, w[2] = {1, 1};
-        if (SQUARES) {
-            x[0] = __ldg(of_x[0]), x[1] = __ldg(of_x[1]);
-            w[0] = __ldg(of_w[0]), w[1] = __ldg(of_w[1]);
-        }
-        for (int step = 0; step < t.n_steps; step++) {
-            const uint32_t stage = ring.stages + ring.at * R::STAGE_BYTES;
-            float next_x[2] = {1, 1}, next_w[2] = {1, 1};
-            if (SQUARES) {
-                const int next = min(step + 1, t.n_steps - 1);
-                next_x[0] = __ldg(of_x[0] + next), next_x[1] = __ldg(of_x[1] + next);
-                next_w[0] = __ldg(of_w[0] + next), next_w[1] = __ldg(of_w[1] + next);
-            }
-            barrier_wait(ring.full + ring.at * 8, ring.parity);
-#pragma unroll
-            for (int box = 0; box < 2; box++) {
-                box_multiply<BOX>(part, stage + group_bytes,
-                                  stage + INPUT_BYTES + box * R::BOX_BYTES);
-                const float scale[2] = {x[0] * w[box], x[1] * w[box]};
-                wgmma_wait<0>();
-                if (box == 1 && leader) {
-                    for (int block = 0; block < R::BLOCKS; block++) {
-                        R::BLOCKS == 1 ? barrier_arrive(ring.empty + ring.at * 8)
-                                       : barrier_arrive_at(ring.empty + ring.at * 8, block);
-                    }
-                }
-#pragma unroll
-                for (int i = 0; i < BOX / 2; i++) {
-                    sum[box][i] = SQUARES ? fmaf(part[i], scale[i / 2 % 2], sum[box][i])
-                                          : sum[box][i] + part[i];
-                }
-            }
-            x[0] = next_x[0], x[1] = next_x[1], w[0] = next_w[0], w[1] = next_w[1];
-            ring_advance(&ring);
+        if constexpr (BOX == WIDTH) {
+            wide_sum<SQUARES>(&ring, scales, t.n_steps, sum);
+        } else {
+            narrow_sum<SQUARES>(&ring, scales, t.n_steps, sum);
         }
 #pragma unroll
         for (int box = 0; box < 2; box++) {
@@ -426,11 +510,12 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
     const bool gated = p->outcome == FP8_GATED;
     const int boxes = gated ? 2 : 1; /* rows of w for one column of y */
     /* A box of ups must not lie in two squares, nor begin before its tile's gates. */
-    const bool squares_fit =
-        !p->squares || (p->w_rows == FP8_STEP &&
-                        (!gated || (p->n_outputs % FP8_STEP == 0 && p->before % FP8_STEP == 0)));
+    const bool fits =
+        p->squares ? p->w_rows == FP8_STEP &&
+                         (!gated || (p->n_outputs % FP8_STEP == 0 && p->before % FP8_STEP == 0))
+                   : p->w_rows == 1;
     if (!hopper_device() || !p->x_too || p->n_inputs % 16 != 0 || p->n_outputs % 8 != 0 ||
-        p->y_stride % (p->outcome == FP8_SINGLE ? 2 : 8) != 0 || !squares_fit) {
+        p->y_stride % (p->outcome == FP8_SINGLE ? 2 : 8) != 0 || !fits) {
         return cudaErrorNotSupported;
     }
     if (p->n_tokens == 0) {

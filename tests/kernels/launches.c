@@ -183,6 +183,40 @@ static void add_experts(struct launch_list *list) {
     }
 }
 
+/* Weights in fp8, and the rows that they are multiplied with. */
+static void add_fp8(struct launch_list *list) {
+    for (int each = 1; each <= 8; each *= 2) {
+        add(list, QUANTISE_THREADS, QUANTISE_THREADS, 0, false, "quantise_long_kernel<%d>", each);
+    }
+    for (int i = 0; i < 4; i++) {
+        add(list, QUANTISE_THREADS, QUANTISE_THREADS, 0, false, "quantise_short_kernel<%d, %d>",
+            1 + i / 2, 1 + i % 2);
+    }
+    add_fixed(list, ELEMENTWISE_THREADS, "fp8_expand_kernel");
+    for (int x_too = 0; x_too < 2; x_too++) {
+        add(list, FP8_MMA_THREADS, FP8_MMA_THREADS, FP8_MMA_STAGES * FP8_MMA_STAGE_BYTES, true,
+            "fp8_mma_kernel<%s>", truth(x_too));
+    }
+}
+
+/* The same on sm_90a alone. */
+static void add_hopper_fp8(struct launch_list *list) {
+    for (int form = 0; form < 4; form++) {
+        const char *gated = truth(form & 1), *squares = truth(form & 2);
+        for (int sharing = 0; sharing < 3; sharing++) {
+            for (int box = 64; box <= 128; box *= 2) {
+                add(list, PRODUCT_THREADS, PRODUCT_THREADS, FP8_RING_BYTES + RING_ALIGNMENT, true,
+                    "fp8_tiles_kernel<%s, %d, %d, %s>", gated, sharing, box, squares);
+            }
+        }
+        for (int width = 8; width <= 64; width *= 2) {
+            add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS,
+                FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %d>", gated,
+                squares, width);
+        }
+    }
+}
+
 /* On sm_90a alone. */
 static void add_hopper_products(struct launch_list *list) {
     for (int gated = 0; gated < 2; gated++) {
@@ -283,6 +317,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_selection(out);
     add_ranks(out);
     add_experts(out);
+    add_fp8(out);
     add_dense(out);
     add_patterns(out);
     add_lines(out, true);
@@ -291,6 +326,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     }
     if (architecture->is_hopper) {
         add_hopper_products(out);
+        add_hopper_fp8(out);
         add_hopper_attention(out);
     }
 }
