@@ -2,7 +2,7 @@
  * each read once, in tiles of 128 rows by all the tokens; the blocks of a cluster share a tile's
  * channels. The sums of a step's 128 channels leave the tensor cores for single precision, by
  * squares times what the step's weights and inputs are scaled by; scales of inputs travel in the
- * stages beside their codes. */
+ * stages next to their codes. */
 #include "kernels/device.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"

@@ -284,11 +284,12 @@ template <bool SQUARES, class RING>
 static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_scales &scales,
                                                 int n_steps, float (&sum)[2][WIDTH / 2]) {
     const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
-    float part[WIDTH / 2], scale[4], next[4];
+    float part[WIDTH / 2], scale[4], next[4], later[4];
     scales_load<SQUARES>(scale, scales, 0);
+    scales_load<SQUARES>(next, scales, min(1, n_steps - 1));
     for (int step = 0; step < n_steps; step++) {
         const uint32_t stage = ring->stages + ring->at * RING::STAGE_BYTES;
-        scales_load<SQUARES>(next, scales, min(step + 1, n_steps - 1));
+        scales_load<SQUARES>(later, scales, min(step + 2, n_steps - 1));
         barrier_wait(ring->full + ring->at * 8, ring->parity);
 #pragma unroll
         for (int box = 0; box < 2; box++) {
@@ -302,6 +303,7 @@ static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_sc
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             scale[i] = next[i];
+            next[i] = later[i];
         }
         ring_advance(ring);
     }
