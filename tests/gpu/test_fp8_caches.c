@@ -65,6 +65,10 @@ static void test_quantise_weights(enum kernel_dtype dtype) {
 
 /* ---- caches ---- */
 
+/* Keys and values in fp8 are rounded to bf16 when they are expanded: two more roundings than
+ * ref_bound has, as many as sums of so many terms count for. */
+enum { TWO_ROUNDINGS = 1 << 17 };
+
 struct batch {
     int b, heads, kv_heads, size, longest;
     int32_t start[MAX_B + 1], kept[MAX_B];
@@ -302,7 +306,7 @@ static void test_block(int d) {
         for (int round = 0; round < 2; round++) {
             must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
             launched(paths[path].kernel(&call, NULL), name);
-            check_rows(y, KERNEL_BF16, n * s.heads, d, d, s.longest + d, name);
+            check_rows(y, KERNEL_BF16, n * s.heads, d, d, TWO_ROUNDINGS + d, name);
             void *got = pull(y);
             check(!first || memcmp(first, got, y->n_bytes) == 0, "%s: two launches differ", name);
             free(first);
@@ -386,7 +390,7 @@ static void test_paged(int d) {
         call.invariant = paths[path].invariant;
         must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
         launched(paths[path].kernel(&call, NULL), name);
-        check_rows(y, KERNEL_BF16, n * heads, d, d, furthest + d, name);
+        check_rows(y, KERNEL_BF16, n * heads, d, d, TWO_ROUNDINGS + d, name);
     }
     free(pages);
     arrays_free();
