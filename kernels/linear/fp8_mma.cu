@@ -220,6 +220,25 @@ static __device__ __forceinline__ void store_pair(const struct fp8_product &p, i
     }
 }
 
+/* A thread's sums, times the scales of whole rows where there are such. */
+template <bool X_TOO>
+static __device__ __forceinline__ void store_tile(const struct fp8_product &p, int tile, int row,
+                                                  int first_token, const float *const (&scales)[2],
+                                                  const float (&sum)[TILE_TOKENS / 2]) {
+    const float end[2] = {p.squares ? 1 : __ldg(scales[0]), p.squares ? 1 : __ldg(scales[1])};
+#pragma unroll
+    for (int i = 0; i < TILE_TOKENS / 2; i += 4) {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int64_t token = first_token + i / 4 * 8 + threadIdx.x % 4 * 2 + j;
+            const float of_token =
+                X_TOO && !p.squares && token < p.n_tokens ? *fp8_scales_of_input(p, token) : 1;
+            store_pair(p, tile, row, token, sum[i + j] * end[0] * of_token,
+                       sum[i + 2 + j] * end[1] * of_token);
+        }
+    }
+}
+
 template <bool X_TOO>
 static __global__ void __launch_bounds__(THREADS)
     fp8_mma_kernel(const __grid_constant__ struct fp8_product p) {
@@ -269,18 +288,7 @@ static __global__ void __launch_bounds__(THREADS)
             sum[i + 3] = fmaf(part[i + 3], scale[1] * of_token.y, sum[i + 3]);
         }
     }
-    const float end[2] = {p.squares ? 1 : __ldg(w_scales[0]), p.squares ? 1 : __ldg(w_scales[1])};
-#pragma unroll
-    for (int i = 0; i < TILE_TOKENS / 2; i += 4) {
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int64_t token = first_token + i / 4 * 8 + lane % 4 * 2 + j;
-            const float of_token =
-                X_TOO && !p.squares && token < p.n_tokens ? *fp8_scales_of_input(p, token) : 1;
-            store_pair(p, tile, row, token, sum[i + j] * end[0] * of_token,
-                       sum[i + 2 + j] * end[1] * of_token);
-        }
-    }
+    store_tile<X_TOO>(p, tile, row, first_token, w_scales, sum);
 }
 
 cudaError_t fp8_run_mma(const struct fp8_product *product, cudaStream_t stream) {
