@@ -51,8 +51,8 @@ struct call_quantise {
     enum kernel_dtype dtype;
 };
 
-/* codes and scales = x, a matrix of weights, w_rows x w_columns of its numbers to a scale: the largest
- * of those becomes 448. The same bits on every device, but for a NaN's sign. */
+/* codes and scales = x, a matrix of weights, w_rows x w_columns of its numbers to a scale: the
+ * largest of those becomes 448. The same bits on every device, but for a NaN's sign. */
 struct call_quantise_weights {
     const void *x;  /* [R, K] */
     uint8_t *codes; /* [R, K] */
@@ -177,7 +177,7 @@ struct call_dense_attention {
 
 /* A layer's cached rows of request r lie in the pool from element cache_start[r], a multiple of 8:
  * keys [G, kept[r], D], then values [G, kept[r], D]. Where a call says that cached rows are in fp8,
- * bytes are the elements of the pool, and scales lie behind all codes (fp8_packed of
+ * bytes are the elements of the pool, and scales lie after all codes (fp8_packed of
  * kernels/fp8.h). */
 
 /* Copies keys and values of a batch's tokens to the caches of their requests: those of token t to

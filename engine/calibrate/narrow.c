@@ -10,7 +10,7 @@ static uint8_t byte_of(int64_t i) {
     return (uint8_t)((bits & 8) << 4 | (0x34 + (bits & 7)));
 }
 
-/* A piece from the host, and then all that is there once more behind it. */
+/* A piece from the host, and then all that is there once more after it. */
 int narrow_fill(const struct engine_device *device, void *at, int64_t bytes, struct err *err) {
     const struct device_table *table = device->table;
     const int64_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
