@@ -34,8 +34,8 @@ cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
 int64_t block_attention_scratch_bytes(int n_sms);
 /* Takes the faster path; those below are the paths themselves. `few` takes calls whose items would
  * not fill the GPU, four blocks each (compute capability 9.0 and D = 128; else, for more of them,
- * for invariant calls, over fp8 and where own_cached cudaErrorNotSupported); `line` takes `compact` stages
- * where a multiprocessor has less than 160 KiB of shared memory. */
+ * for invariant calls, over fp8 and where own_cached cudaErrorNotSupported); `line` takes `compact`
+ * stages where a multiprocessor has less than 160 KiB of shared memory. */
 cudaError_t kernel_block_attention(const struct call_block_attention *call, cudaStream_t stream);
 cudaError_t kernel_block_attention_few(const struct call_block_attention *call,
                                        cudaStream_t stream);
@@ -134,8 +134,8 @@ cudaError_t kernel_gate_up_fp8_mma(const struct call_gate_up *call, cudaStream_t
 
 /* The paths of the experts' products, kernel_moe_gate_up and kernel_moe_down, which take the
  * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 and
- * take bf16 (else cudaErrorNotSupported); mma expands fp8 to that. On one device a pair's outputs are the same bits whatever other rows are
- * in the call. */
+ * take bf16 (else cudaErrorNotSupported); mma expands fp8 to that. On one device a pair's outputs
+ * are the same bits whatever other rows are in the call. */
 cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_down_mma(const struct call_moe_down *call, cudaStream_t stream);
