@@ -11,7 +11,8 @@ static bool product_of(struct fp8_product *out, const struct call_fp8 *fp8) {
     const int64_t rows = (int64_t)out->n_outputs * (out->outcome == FP8_GATED ? 2 : 1);
     out->w_scale = fp8->w_scale;
     out->w_rows = fp8->w_rows;
-    out->squares = fp8->w_columns == FP8_STEP && out->n_inputs > FP8_STEP;
+    /* Of FP8_STEP inputs or fewer a row may have its own scale, too. */
+    out->squares = fp8->w_columns == FP8_STEP && (fp8->w_rows > 1 || out->n_inputs > FP8_STEP);
     out->x_too = fp8->x_too;
     return fp8->w_scale && fp8->w_rows > 0 &&
            (fp8->w_columns == FP8_STEP || fp8->w_columns >= out->n_inputs) && out->n_tokens >= 0 &&

@@ -549,8 +549,11 @@ int main(int argc, char **argv) {
         {.tokens = 130, .outputs = 392, .inputs = 272, .x_too = true},
         {.tokens = 61, .outputs = 264, .inputs = 528, .before = 72, .x_too = true, .adds = true},
         {.tokens = 300, .outputs = 128, .inputs = 512, .x_too = true, .gated = true},
-        {.tokens = 33, .outputs = 200, .inputs = 384, .channels = true}};
-    for (int i = 0; i < 4; i++) {
+        {.tokens = 33, .outputs = 200, .inputs = 384, .channels = true},
+        {.tokens = 70, .outputs = 264, .inputs = 112, .x_too = true},
+        {.tokens = 40, .outputs = 256, .inputs = 128, .x_too = true, .gated = true},
+        {.tokens = 40, .outputs = 256, .inputs = 128, .channels = true, .x_too = true}};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         test_product(&whole[i], true);
     }
     for (int i = 0; i < 2; i++) {
