@@ -16,7 +16,7 @@
 #include "kernels/rules/draw.h"
 
 /* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only, but for random
- * numbers. */
+ * numbers and for weights that are quantised. */
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
 
 /* The sizes D of a head for which the GPU's kernels are compiled: HEAD(D) of each. The CPU takes
@@ -32,22 +32,33 @@ static inline bool is_head_size(int64_t size) {
 /* Of a product whose weights, or inputs as well, are in fp8 (kernels/fp8.h); zeros: neither is. w
  * is [N, K] codes; each w_rows x w_columns of them share a scale, counted from the first row of the
  * matrix, which the call's may be some rows of. x, where it is in fp8, has rows of K codes and
- * their scales, one for each w_columns of them, and its strides count bytes. Values are those of
- * codes times scales. The GPU refuses both. */
+ * their scales, one for each w_columns of them (fp8_row_bytes), and its strides count bytes. Values
+ * are those of codes times scales. The GPU takes w_columns = 128 or K, and inputs in fp8 from
+ * compute capability 8.9 on, but for experts' from any. */
 struct call_fp8 {
     const float *w_scale; /* [ceil(rows / w_rows), ceil(K / w_columns)], of every expert in turn */
     int32_t w_rows, w_columns;
     bool x_too;
 };
 
-/* y[i] = x[i] as a row of fp8, `group` numbers to a scale. K a multiple of 4. The GPU refuses it.
- */
+/* y[i] = x[i] as a row of fp8, `group` numbers to a scale. K a multiple of 4, on the GPU
+ * of 8, as are shorter groups and x_stride there. */
 struct call_quantise {
     const void *x; /* [T, K], rows x_stride apart */
     void *y;       /* [T, fp8_row_bytes(K, group)] bytes, one after the other */
     int64_t x_stride;
     int32_t n_rows, n_channels, group;
     enum kernel_dtype dtype;
+};
+
+/* codes and scales = x, a matrix of weights, w_rows x w_columns of its numbers to a scale: the
+ * largest of those becomes 448. The same bits on every device, but for a NaN's sign. */
+struct call_quantise_weights {
+    const void *x;  /* [R, K] */
+    uint8_t *codes; /* [R, K] */
+    float *scales;  /* [ceil(R / w_rows), ceil(K / w_columns)] */
+    int32_t n_rows, n_channels, w_rows, w_columns;
+    enum kernel_dtype dtype; /* of x; either, on the GPU, too */
 };
 
 /* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row
@@ -145,7 +156,7 @@ struct call_rope {
     int64_t q_stride, kv_stride;
     int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
-    bool kv_fp8; /* k and v are cached rows in fp8 */
+    bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     enum kernel_dtype dtype;
 };
 
@@ -166,8 +177,8 @@ struct call_dense_attention {
 
 /* A layer's cached rows of request r lie in the pool from element cache_start[r], a multiple of 8:
  * keys [G, kept[r], D], then values [G, kept[r], D]. Where a call says that cached rows are in fp8,
- * the D numbers of a head are fp8_head_elements(D, true) bytes, and bytes are the elements of the
- * pool. The GPU refuses such calls. */
+ * bytes are the elements of the pool, and scales lie after all codes (fp8_packed of
+ * kernels/fp8.h). */
 
 /* Copies keys and values of a batch's tokens to the caches of their requests: those of token t to
  * row kv_rows[t], nowhere where that is -1. */

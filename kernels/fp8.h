@@ -2,8 +2,9 @@
  * of each sign, 448 the largest (Micikevicius et al., arXiv 2209.05433, table 1).
  *
  * Numbers share a scale in single precision: a number is its code's value times the scale. A row of
- * K numbers in groups of `group` is K codes, then ceil(K / group) scales, as bytes that lie next to
- * each other; K is a multiple of 4. */
+ * K numbers in groups of `group` is K codes, then ceil(K / group) scales, then bytes without a
+ * meaning up to a multiple of FP8_ROW_ALIGN, so that tensor copies can read rows; K is a multiple
+ * of 4. */
 #ifndef UNMASK_KERNELS_FP8_H
 #define UNMASK_KERNELS_FP8_H
 
@@ -11,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "kernels/rules/portable.h"
 
 enum { E4M3_NAN = 0x7f, E4M3_MOST = 448, E4M3_CODES = 256 };
 
@@ -47,8 +50,8 @@ static inline uint8_t e4m3_from_float(float value) {
 
 /* By which numbers no larger than `most` fill e4m3's range: most / 448; 1 where that is too small
  * to divide by. */
-static inline float e4m3_scale(float most) {
-    const float scale = most / E4M3_MOST;
+RULE_FUNCTION float e4m3_scale(float most) {
+    const float scale = RULE_DIVIDE(most, (float)E4M3_MOST);
     return scale < 0x1p-126f ? 1 : scale;
 }
 
@@ -62,12 +65,15 @@ static inline float e4m3_most(const float *values, int64_t n) {
     return most;
 }
 
-static inline int64_t fp8_groups(int64_t n, int64_t group) {
+RULE_FUNCTION int64_t fp8_groups(int64_t n, int64_t group) {
     return (n + group - 1) / group;
 }
 
-static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
-    return n + fp8_groups(n, group) * (int64_t)sizeof(float);
+enum { FP8_ROW_ALIGN = 16 };
+
+RULE_FUNCTION int64_t fp8_row_bytes(int64_t n, int64_t group) {
+    const int64_t bytes = n + fp8_groups(n, group) * (int64_t)sizeof(float);
+    return (bytes + FP8_ROW_ALIGN - 1) / FP8_ROW_ALIGN * FP8_ROW_ALIGN;
 }
 
 /* Cached keys and values have a scale for each 128 numbers of a head. A head of D numbers in a row
@@ -75,14 +81,45 @@ static inline int64_t fp8_row_bytes(int64_t n, int64_t group) {
 enum { FP8_HEAD_GROUP = 128 };
 
 static inline int64_t fp8_head_elements(int64_t size, bool fp8) {
-    return fp8 ? fp8_row_bytes(size, FP8_HEAD_GROUP) : size;
+    return fp8 ? size + fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float) : size;
+}
+
+/* Where a head's row of a cache in fp8 has its codes and its scales, in bytes. All codes lie before
+ * all scales, so that those of a row begin at a multiple of 8 where D is one. */
+struct fp8_place {
+    int64_t codes, scales;
+};
+
+/* From the beginning of a packed cache: codes of keys [G, kept, D], then of values, scales of keys
+ * [G, kept, groups], then of values. `head` counts keys' heads, then values'. */
+RULE_FUNCTION struct fp8_place fp8_packed(int64_t n_heads, int64_t kept, int64_t size, int64_t head,
+                                          int64_t row) {
+    struct fp8_place place;
+    place.codes = (head * kept + row) * size;
+    place.scales = 2 * n_heads * kept * size +
+                   (head * kept + row) * fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float);
+    return place;
+}
+
+/* From the beginning of a row of a pool of keys, or of values: codes [G, D], then scales. */
+RULE_FUNCTION struct fp8_place fp8_paged(int64_t n_heads, int64_t size, int64_t head) {
+    struct fp8_place place;
+    place.codes = head * size;
+    place.scales =
+        n_heads * size + head * fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float);
+    return place;
+}
+
+/* Scale g of those that begin at `scales`. */
+static inline float fp8_scale_at(const uint8_t *scales, int64_t g) {
+    float scale;
+    memcpy(&scale, scales + g * (int64_t)sizeof scale, sizeof scale);
+    return scale;
 }
 
 /* The scale of a row's group g. */
 static inline float fp8_row_scale(const uint8_t *row, int64_t n, int64_t g) {
-    float scale;
-    memcpy(&scale, row + n + g * (int64_t)sizeof scale, sizeof scale);
-    return scale;
+    return fp8_scale_at(row + n, g);
 }
 
 /* n numbers as a row; and back. */

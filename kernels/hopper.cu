@@ -41,6 +41,29 @@ bool hopper_map_groups(CUtensorMap *map, const void *base, int64_t n_columns, in
                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+bool hopper_map_fp8(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_rows,
+                    int64_t row_bytes, int box_rows) {
+    const cuuint64_t sizes[3] = {(cuuint64_t)n_columns, 1, (cuuint64_t)n_rows};
+    const cuuint64_t strides[2] = {(cuuint64_t)row_bytes, (cuuint64_t)row_bytes};
+    const cuuint32_t box[3] = {128, 1, (cuuint32_t)box_rows}, steps[3] = {1, 1, 1};
+    return encode() && encode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, const_cast<void *>(base),
+                                sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+bool hopper_map_groups_fp8(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_groups,
+                           int64_t n_experts) {
+    const cuuint64_t row = (cuuint64_t)n_columns, half = row * 8 * (cuuint64_t)n_groups;
+    const cuuint64_t sizes[5] = {row, 8, 2, (cuuint64_t)n_groups, (cuuint64_t)n_experts};
+    const cuuint64_t strides[4] = {row, half, 8 * row, 2 * half};
+    const cuuint32_t box[5] = {128, 8, 2, 8, 1}, steps[5] = {1, 1, 1, 1, 1};
+    return encode() && encode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, const_cast<void *>(base),
+                                sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 bool hopper_device() {
     int device, major = 0, minor = -1;
     return cudaGetDevice(&device) == cudaSuccess &&

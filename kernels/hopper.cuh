@@ -22,6 +22,12 @@ bool hopper_map(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n
  * groups: eight rows of gates, then the eight ups that belong to them, swizzled. */
 bool hopper_map_groups(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_groups,
                        int64_t n_experts);
+/* The same of codes of fp8, 128 columns at a time: rows of row_bytes, and groups. Both multiples of
+ * 16, as n_columns is for groups. */
+bool hopper_map_fp8(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_rows,
+                    int64_t row_bytes, int box_rows);
+bool hopper_map_groups_fp8(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_groups,
+                           int64_t n_experts);
 /* Whether the current device runs sm_90a code. */
 bool hopper_device();
 

@@ -34,8 +34,8 @@ cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
 int64_t block_attention_scratch_bytes(int n_sms);
 /* Takes the faster path; those below are the paths themselves. `few` takes calls whose items would
  * not fill the GPU, four blocks each (compute capability 9.0 and D = 128; else, for more of them,
- * for invariant calls and where own_cached cudaErrorNotSupported); `line` takes `compact` stages
- * where a multiprocessor has less than 160 KiB of shared memory. */
+ * for invariant calls, over fp8 and where own_cached cudaErrorNotSupported); `line` takes `compact`
+ * stages where a multiprocessor has less than 160 KiB of shared memory. */
 cudaError_t kernel_block_attention(const struct call_block_attention *call, cudaStream_t stream);
 cudaError_t kernel_block_attention_few(const struct call_block_attention *call,
                                        cudaStream_t stream);
@@ -46,8 +46,8 @@ cudaError_t kernel_block_attention_compact(const struct call_block_attention *ca
 
 /* Takes the faster path; those below are the paths themselves. Scratch is that of block attention.
  * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0 and
- * pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. `few` is that of
- * block attention. */
+ * pages of 8 rows or more in bf16 (else cudaErrorNotSupported); it is never invariant. `few` is
+ * that of block attention. */
 cudaError_t kernel_paged_attention(const struct call_paged_attention *call, cudaStream_t stream);
 cudaError_t kernel_paged_attention_few(const struct call_paged_attention *call,
                                        cudaStream_t stream);
@@ -115,10 +115,27 @@ cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t str
  * cudaErrorNotSupported). */
 cudaError_t kernel_linear_few(const struct call_linear *call, cudaStream_t stream);
 
+/* Products with weights in fp8 (calls with fp8.w_scale). Scales are of w_rows rows by 128 inputs or
+ * by all of them. invariant: a row's bits do not depend on how many there are. The first takes the
+ * fastest path that the device and the shape have, by whose names the others go: `few` up to 64
+ * tokens and `tiles` are compiled for compute capability 9.0, take inputs in fp8 and multiples of
+ * 16 of them, of 8 outputs (`tiles`, gated and by squares: of 128); `mma` takes every shape, inputs
+ * in fp8 from compute capability 8.9 on, inputs in bf16 on any device. Elsewhere
+ * cudaErrorNotSupported. */
+cudaError_t kernel_linear_fp8(const struct call_linear *call, bool invariant, cudaStream_t stream);
+cudaError_t kernel_linear_fp8_few(const struct call_linear *call, cudaStream_t stream);
+cudaError_t kernel_linear_fp8_tiles(const struct call_linear *call, cudaStream_t stream);
+cudaError_t kernel_linear_fp8_mma(const struct call_linear *call, cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8(const struct call_gate_up *call, bool invariant,
+                               cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8_few(const struct call_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8_tiles(const struct call_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_gate_up_fp8_mma(const struct call_gate_up *call, cudaStream_t stream);
+
 /* The paths of the experts' products, kernel_moe_gate_up and kernel_moe_down, which take the
- * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 (else
- * cudaErrorNotSupported). On one device a pair's outputs are the same bits whatever other rows are
- * in the call. */
+ * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 and
+ * take bf16 (else cudaErrorNotSupported); mma expands fp8 to that. On one device a pair's outputs
+ * are the same bits whatever other rows are in the call. */
 cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_down_mma(const struct call_moe_down *call, cudaStream_t stream);

@@ -121,8 +121,9 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.c $(LIBRARIES)/owner
 
 # Plain programs. These call launchers, with a runtime of their own on the same context.
 LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernels test_gate_up \
-                  test_moe test_decode test_smooth test_batch_invariance)
-LAUNCHER_BENCHES := $(BUILD)/tests/gpu/bench_decode $(BUILD)/tests/gpu/bench_pattern
+                  test_moe test_decode test_smooth test_batch_invariance test_fp8_kernels \
+                  test_fp8_caches)
+LAUNCHER_BENCHES := $(addprefix $(BUILD)/tests/gpu/,bench_decode bench_pattern)
 $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
                                        $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so $(GUISE_OBJ)
 	$(say) LD $@

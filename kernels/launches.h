@@ -8,6 +8,7 @@
 enum {
     /* Threads of a block where no shape changes them. */
     ELEMENTWISE_THREADS = 256,
+    QUANTISE_THREADS = 256,
     COMPACT_THREADS = 128,
     SIMILARITY_THREADS = 256, /* a warp for each row */
     FEATURE_THREADS = 128,    /* a block for each row */
@@ -32,6 +33,7 @@ enum {
     PRODUCT_THREADS = 384,
     FEW_LINEAR_WORKERS = 256,
     FEW_LINEAR_THREADS = FEW_LINEAR_WORKERS + 32,
+    FP8_MMA_THREADS = 128,
     DENSE_THREADS = 128,
     WARPGROUP_THREADS = 384,
     FEW_ATTENTION_THREADS = 128,
@@ -43,6 +45,10 @@ enum {
     RING_ALIGNMENT = 1024,
     PRODUCT_RING_BYTES = 200 << 10,
     FEW_LINEAR_RING_BYTES = 108 << 10, /* two blocks a multiprocessor */
+    FP8_RING_BYTES = 192 << 10,        /* four stages of inputs and weights of 128 and 256 rows */
+    FP8_MMA_STAGES = 3,
+    FP8_MMA_STAGE_BYTES =
+        (64 + 2 * 64) * 128 + 64 * 4, /* 64 rows of weights, of inputs in bf16, scales */
     MOE_RING_BYTES = 208 << 10,
     MOE_FEW_RING_BYTES = 108 << 10,             /* two blocks a multiprocessor */
     HEAD_RING_BYTES = 4 * (128 + 256) * 64 * 2, /* four stages of rows and tokens by 64 channels */

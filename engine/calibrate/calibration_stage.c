@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
+#include "engine/calibrate/narrow.h"
 #include "engine/op/trial.h"
+#include "kernels/fp8.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
@@ -93,15 +95,21 @@ static int64_t side_pages(const struct stage *stage, const struct step_side *sid
     return ceil_div(side->canvas_tokens, stage->limits.page_rows);
 }
 
+/* A row of all layers, keys and values, in elements of the pool. */
+static int64_t row_elements(const struct stage *stage) {
+    const struct model *m = stage->model;
+    const int64_t head = fp8_head_elements(m->head_dim, stage->graph.storage.cache == NUMBER_FP8);
+    return 2LL * m->layers * m->kv_heads * head;
+}
+
 /* What a request holds of the pool: its store, or its pages. */
 static int64_t store_elements(const struct stage *stage, const struct step_side *side) {
     const struct model *m = stage->model;
     if (calibration_is_exact(m)) {
         int64_t rows = side_pages(stage, side) * stage->limits.page_rows;
-        return 2LL * m->layers * m->kv_heads * m->head_dim * rows;
+        return row_elements(stage) * rows;
     }
-    int64_t n = 2LL * m->layers * m->kv_heads * m->head_dim * kept_rows(side, m);
-    return align_up(n, STORE_ALIGN_ELEMENTS);
+    return align_up(row_elements(stage) * kept_rows(side, m), STORE_ALIGN_ELEMENTS);
 }
 
 static void place(struct stage *stage, const struct calibration_step *step) {
@@ -144,8 +152,7 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
 static void open_arrays(struct stage *stage) {
     const struct step_limits *limits = &stage->limits;
     const int32_t block = (int32_t)stage->model->block_tokens;
-    const struct model *m = stage->model;
-    const int64_t row_bytes = 2LL * m->layers * m->kv_heads * m->head_dim * stage->element_bytes;
+    const int64_t row_bytes = row_elements(stage) * stage->element_bytes;
     const int64_t pages =
         limits->page_rows > 0 ? limits->pool_bytes / row_bytes / limits->page_rows : 0;
     const size_t n = (size_t)num_larger(limits->max_positions, pages);
@@ -169,11 +176,11 @@ static void prepare(struct stage *stage, const struct model *model,
                     const struct calibration_steps *steps) {
     const struct steps_request *request = stage->request;
     stage->model = model;
-    stage->element_bytes = engine_element_bytes(request->device);
     stage->chunks = request->chunks;
     struct graph_options options =
         calibration_graph(model, &request->weights->layout.storage, stage->variant);
     graph_build(&stage->graph, model, &options);
+    stage->element_bytes = graph_cache_element_bytes(&stage->graph);
     make_limits(stage, steps);
 }
 
@@ -208,6 +215,9 @@ int stage_open(struct stage *stage, const struct calibration_steps *steps, struc
     }
     /* What blocks attend to. */
     const struct engine_device *device = request->device;
+    if (stage->graph.storage.cache == NUMBER_FP8) {
+        return narrow_fill(device, forward_pool(stage->forward), limits->pool_bytes, err);
+    }
     const struct call_random data = {.y = forward_pool(stage->forward),
                                      .n = limits->pool_bytes / engine_element_bytes(device),
                                      .spread = 1,

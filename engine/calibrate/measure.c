@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/calibrate/cool.h"
+#include "engine/calibrate/narrow.h"
 #include "engine/op/issue.h"
 #include "engine/op/trial.h"
 #include "engine/step/warm.h"
@@ -56,16 +57,24 @@ static int randomise(const struct measure *m, unsigned char *at, int64_t bytes, 
     return check(m, m->device->table->random(device_of(m), &call), err);
 }
 
-static int randomise_tensor(const struct measure *m, int tensor, struct err *err) {
-    return randomise(m, m->room.workspace + m->placement.offset_bytes[tensor],
-                     m->placement.bytes[tensor], err);
-}
-
-/* ---- a point's step ---- */
-
 static const struct graph *graph_of(const struct measure *m) {
     return &m->graphs[m->point->variant];
 }
+
+static int randomise_tensor(const struct measure *m, int tensor, struct err *err) {
+    unsigned char *at = m->room.workspace + m->placement.offset_bytes[tensor];
+    const int64_t bytes = m->placement.bytes[tensor];
+    return number_is_fp8(graph_of(m)->tensors[tensor].type) ? narrow_fill(m->device, at, bytes, err)
+                                                            : randomise(m, at, bytes, err);
+}
+
+static int randomise_pool(const struct measure *m, struct err *err) {
+    return m->weights->layout.storage.cache == NUMBER_FP8
+               ? narrow_fill(m->device, m->pool, m->pool_bytes, err)
+               : randomise(m, m->pool, m->pool_bytes, err);
+}
+
+/* ---- a point's step ---- */
 
 static struct packed *packed_of(struct measure *m) {
     return &m->packed[m->point->variant];
@@ -113,9 +122,9 @@ static int64_t place(struct measure *m) {
 /* The point's step, counted, packed and placed on the host. Returns the workspace that it takes. */
 static int64_t make_step(struct measure *m, const struct calibration_point *point,
                          bool keeps_half) {
-    const int64_t row_elements = 2LL * m->model->kv_heads * m->model->head_dim;
     m->point = point;
     struct packed *packed = packed_of(m);
+    const int64_t row_elements = 2LL * m->model->kv_heads * packed->head_elements;
     m->trial.packed = packed;
     trial_make(&m->trial, point, keeps_half);
     packed->pool_pages = m->trial.n_pages;
@@ -125,7 +134,7 @@ static int64_t make_step(struct measure *m, const struct calibration_point *poin
     m->issue.packed = m->issue.rest = packed;
     const int64_t end = place(m);
     const int64_t paged = m->trial.n_pages * packed->limits.page_rows * row_elements;
-    m->copy_bytes = (paged + m->trial.store_elements) * m->element_bytes;
+    m->copy_bytes = (paged + m->trial.store_elements) * packed->element_bytes;
     m->copy_bytes += m->cold >= 0 ? m->placement.bytes[m->cold] : 0;
     m->copy_bytes = align_up(num_larger(m->copy_bytes, 1), PLACEMENT_ALIGN_BYTES);
     return end;
@@ -174,6 +183,14 @@ static int draw_logits(const struct measure *m, struct err *err) {
     return chooses ? randomise_tensor(m, op->in[0], err) : 0;
 }
 
+/* Inputs in fp8 are no numbers where an earlier point left something else. */
+static int draw_narrow(const struct measure *m, struct err *err) {
+    const int tensor = graph_of(m)->ops[m->point->first_op].in[0];
+    return number_is_fp8(graph_of(m)->tensors[tensor].type)
+               ? randomise_tensor(m, placement_root(graph_of(m), tensor), err)
+               : 0;
+}
+
 /* Packs and uploads what the point's launches read. */
 static int prepare(struct measure *m, const struct calibration_point *point, bool keeps_half,
                    struct err *err) {
@@ -189,7 +206,7 @@ static int prepare(struct measure *m, const struct calibration_point *point, boo
     if (status == DEVICE_OK && m->trial.n_words > 0) {
         status = upload_words(m);
     }
-    if (status == DEVICE_OK && draw_logits(m, err) != 0) {
+    if (status == DEVICE_OK && (draw_logits(m, err) != 0 || draw_narrow(m, err) != 0)) {
         return err_status(err);
     }
     if (status == DEVICE_OK && first_of(m) < point->first_op) {
@@ -331,7 +348,7 @@ static void close_packed(struct measure *m) {
 
 int measure_renew(struct measure *m, struct err *err) {
     int status = randomise(m, m->room.workspace, m->pool - m->room.workspace, err);
-    return status == 0 ? randomise(m, m->pool, m->pool_bytes, err) : status;
+    return status == 0 ? randomise_pool(m, err) : status;
 }
 
 /* All that needs no device memory. */

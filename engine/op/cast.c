@@ -1,5 +1,8 @@
 /* The inputs of products, quantised to fp8. */
 #include "engine/op/launch.h"
+#include "kernels/fp8.h"
+
+_Static_assert((int)FP8_ROW_ALIGN == (int)FP8_INPUT_ALIGN, "the graph plans the kernels' rows");
 
 static int launch_cast(const struct launch *l) {
     const int from = l->op->in[0], to = l->op->out[0];

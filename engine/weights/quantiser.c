@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/fp8.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
@@ -28,9 +27,13 @@ int quantiser_open(struct quantiser *q, const struct weights *weights, struct er
     if (n == 0) {
         return 0;
     }
-    q->values = mem_unwritten((size_t)n, sizeof *q->values);
     q->scales = mem_unwritten((size_t)n, sizeof *q->scales);
+    void *host = NULL;
     int status = device->table->allocate_host(device->device, n * F32_BYTES, &q->buffer);
+    status = status == DEVICE_OK
+                 ? device->table->allocate_host(device->device, n * F32_BYTES, &host)
+                 : status;
+    q->values = host;
     status = status == DEVICE_OK ? device->table->allocate(device->device, n * F32_BYTES, &q->drawn)
                                  : status;
     return engine_device_err(device, status, "making room to quantise weights", err);
@@ -43,7 +46,7 @@ void quantiser_close(struct quantiser *q) {
     const struct engine_device *device = q->weights->device;
     device->table->release(device->device, q->drawn);
     device->table->release_host(device->device, q->buffer);
-    free(q->values);
+    device->table->release_host(device->device, q->values);
     free(q->scales);
     *q = (struct quantiser){.weights = NULL};
 }
@@ -55,8 +58,37 @@ struct strip {
     int64_t group, wide; /* columns that share a scale, and scales of a row */
 };
 
-/* The numbers of a strip, and what scales a checkpoint says of it: the first is negative where it
- * says none. */
+/* n rows of a part, which are the strip's from row `at` on: numbers, or codes where the checkpoint
+ * has scales of them. */
+static int take_rows(struct quantiser *q, const struct part *part, int64_t first, int64_t n,
+                     int64_t at, const struct strip *strip, const struct quantiser_source *source,
+                     struct err *err) {
+    const bool shares = strip->all.type == NUMBER_FP8;
+    const bool had_scales = q->scales[0] >= 0;
+    float *scales = q->scales + (shares ? 0 : at);
+    if (source->scales != NULL) {
+        const int status = source->scales(source->context, part, first, n, strip->all.type, scales);
+        if (status != 0) {
+            return status;
+        }
+        if (shares && at > 0 && (had_scales || scales[0] >= 0)) {
+            return err_world(err,
+                             "the checkpoint's scales are one for each 128 x 128, which the "
+                             "matrices of '%s' do not fill: leave storage.weights out, and they "
+                             "are expanded",
+                             weight_slot_names[part->slot]);
+        }
+        if (scales[0] >= 0) {
+            return source->codes(source->context, part, first, n,
+                                 (uint8_t *)q->buffer + at * part->n_columns);
+        }
+    }
+    float *values = source->draws ? q->drawn : q->values;
+    return source->rows(source->context, part, first, n, values + at * part->n_columns);
+}
+
+/* The numbers of a strip, or its codes and scales: the first is negative where a checkpoint has
+ * none. */
 static int take_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
                       const struct quantiser_source *source, struct err *err) {
     const struct weight_layout *layout = &q->weights->layout;
@@ -74,55 +106,11 @@ static int take_strip(struct quantiser *q, const struct part *slot, const struct
         to = to < part.n_rows ? to : part.n_rows;
         if (from < to) {
             const int64_t at = before + from - strip->first; /* in the strip */
-            status = source->rows(source->context, &part, from, to - from,
-                                  q->values + at * part.n_columns);
-            if (status == 0 && source->scales != NULL) {
-                const bool shares = strip->all.type == NUMBER_FP8;
-                status = source->scales(source->context, &part, from, to - from, strip->all.type,
-                                        q->scales + (shares ? 0 : at));
-                if (status == 0 && shares && at > 0 && q->scales[0] >= 0) {
-                    return err_world(err,
-                                     "the checkpoint's scales are one for each 128 x 128, which "
-                                     "the matrices of '%s' do not fill: leave storage.weights out, "
-                                     "and they are expanded",
-                                     weight_slot_names[slot->slot]);
-                }
-            }
+            status = take_rows(q, &part, from, to - from, at, strip, source, err);
         }
         before += part.n_rows;
     }
     return status;
-}
-
-/* One for each group of a row's columns, of all the strip's rows together or of each. */
-static void make_scales(struct quantiser *q, const struct strip *strip) {
-    const int64_t k = strip->all.n_columns, rows = number_scale_rows(strip->all.type);
-    for (int64_t row = 0; row < strip->n; row += rows) {
-        const int64_t end = row + rows < strip->n ? row + rows : strip->n;
-        for (int64_t g = 0; g < strip->wide; g++) {
-            const int64_t first = g * strip->group;
-            const int64_t n = first + strip->group < k ? strip->group : k - first;
-            float most = 0;
-            for (int64_t r = row; r < end; r++) {
-                const float of_row = e4m3_most(q->values + r * k + first, n);
-                most = of_row > most ? of_row : most;
-            }
-            q->scales[row / rows * strip->wide + g] = e4m3_scale(most);
-        }
-    }
-}
-
-/* A number that a code times this scale gave gives the code again: the quotient is off by less than
- * a code's rounding. */
-static void encode(const struct quantiser *q, const struct strip *strip) {
-    const int64_t k = strip->all.n_columns, rows = number_scale_rows(strip->all.type);
-    uint8_t *codes = q->buffer;
-    for (int64_t r = 0; r < strip->n; r++) {
-        for (int64_t c = 0; c < k; c++) {
-            const float scale = q->scales[r / rows * strip->wide + c / strip->group];
-            codes[r * k + c] = scale == 0 ? 0 : e4m3_from_float(q->values[r * k + c] / scale);
-        }
-    }
 }
 
 static int put(const struct quantiser *q, int64_t offset_bytes, int64_t bytes, struct err *err) {
@@ -133,24 +121,54 @@ static int put(const struct quantiser *q, int64_t offset_bytes, int64_t bytes, s
     return engine_device_err(device, status, "uploading weights", err);
 }
 
-static int put_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
-                     struct err *err) {
+/* Where in the block a strip's codes lie, and its scales. */
+struct strip_place {
+    int64_t codes, scales, n_scales;
+};
+
+static struct strip_place place_of(const struct part *slot, const struct strip *strip) {
     const struct weight_matrices *all = &strip->all;
     const int64_t rows = number_scale_rows(all->type);
     const int64_t scales_before = strip->matrix * ceil_div(all->n_rows, rows) + strip->first / rows;
-    const int64_t n_scales = ceil_div(strip->n, rows) * strip->wide;
-    encode(q, strip);
-    int status =
-        put(q, slot->offset_bytes + (strip->matrix * all->n_rows + strip->first) * all->n_columns,
-            strip->n * all->n_columns, err);
+    return (struct strip_place){
+        .codes = slot->offset_bytes + (strip->matrix * all->n_rows + strip->first) * all->n_columns,
+        .scales = slot->offset_bytes + all->n * all->n_rows * all->n_columns +
+                  scales_before * strip->wide * F32_BYTES,
+        .n_scales = ceil_div(strip->n, rows) * strip->wide};
+}
+
+static int put_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
+                     struct err *err) {
+    const struct strip_place place = place_of(slot, strip);
+    int status = put(q, place.codes, strip->n * strip->all.n_columns, err);
     if (status != 0) {
         return status;
     }
-    memcpy(q->buffer, q->scales, (size_t)n_scales * sizeof *q->scales);
-    return put(q,
-               slot->offset_bytes + all->n * all->n_rows * all->n_columns +
-                   scales_before * strip->wide * F32_BYTES,
-               n_scales * F32_BYTES, err);
+    memcpy(q->buffer, q->scales, (size_t)place.n_scales * sizeof *q->scales);
+    return put(q, place.scales, place.n_scales * F32_BYTES, err);
+}
+
+/* On the device, where numbers that were read on the host are uploaded first. */
+static int quantise_strip(struct quantiser *q, const struct part *slot, const struct strip *strip,
+                          bool is_drawn, struct err *err) {
+    const struct engine_device *device = q->weights->device;
+    const struct device_table *table = device->table;
+    const struct strip_place place = place_of(slot, strip);
+    const struct call_quantise_weights call = {
+        .x = q->drawn,
+        .codes = q->weights->block + place.codes,
+        .scales = (float *)(void *)(q->weights->block + place.scales),
+        .n_rows = (int32_t)strip->n,
+        .n_channels = (int32_t)strip->all.n_columns,
+        .w_rows = (int32_t)number_scale_rows(strip->all.type),
+        .w_columns = (int32_t)strip->group,
+        .dtype = KERNEL_F32};
+    int status = is_drawn ? DEVICE_OK
+                          : table->upload(device->device, q->drawn, q->values,
+                                          strip->n * strip->all.n_columns * F32_BYTES);
+    status = status == DEVICE_OK ? table->quantise_weights(device->device, &call) : status;
+    status = status == DEVICE_OK && !is_drawn ? table->finish(device->device) : status;
+    return engine_device_err(device, status, "quantising weights", err);
 }
 
 int quantiser_fill(struct quantiser *q, const struct part *first,
@@ -165,10 +183,10 @@ int quantiser_fill(struct quantiser *q, const struct part *first,
             const int64_t left = strip.all.n_rows - strip.first;
             strip.n = left < STRIP_ROWS ? left : STRIP_ROWS;
             status = take_strip(q, first, &strip, source, err);
-            if (status == 0 && q->scales[0] < 0) {
-                make_scales(q, &strip);
+            if (status == 0) {
+                status = q->scales[0] < 0 ? quantise_strip(q, first, &strip, source->draws, err)
+                                          : put_strip(q, first, &strip, err);
             }
-            status = status == 0 ? put_strip(q, first, &strip, err) : status;
         }
     }
     return status;

@@ -1,5 +1,5 @@
-/* Weights in fp8 on their way to the device: strips of a matrix's rows, quantised on the host, or
- * taken as a checkpoint stores them. Private to this folder. */
+/* Weights in fp8 on their way to the device: strips of a matrix's rows, quantised there, or taken
+ * as a checkpoint stores them. Private to this folder. */
 #ifndef UNMASK_ENGINE_WEIGHTS_QUANTISER_H
 #define UNMASK_ENGINE_WEIGHTS_QUANTISER_H
 
@@ -61,6 +61,8 @@ struct stored_part {
 
 /* Elements [first, first + n), those in fp8 times their scales. */
 void stored_part_read(const struct stored_part *stored, int64_t first, int64_t n, float *values);
+/* The same as they are stored, of a tensor in fp8. */
+void stored_part_codes(const struct stored_part *stored, int64_t first, int64_t n, uint8_t *codes);
 /* The scales of rows [first, first + n), for each of the type's columns in turn; a negative first
  * one where the part is not in fp8. ERR_WORLD where the tensor's are of another layout. */
 int stored_part_scales(const struct stored_part *stored, int64_t first, int64_t n,
@@ -70,17 +72,22 @@ int stored_part_scales(const struct stored_part *stored, int64_t first, int64_t 
 
 struct quantiser {
     const struct weights *weights;
-    float *values; /* a strip of rows */
+    float *values; /* a strip of rows, and codes or scales of one, of the host's memory from which
+                      is uploaded */
+    void *buffer;
     float *scales; /* those of a strip */
-    void *buffer;  /* the host's, from which is uploaded */
     void *drawn;   /* the device's, a strip */
 };
 
-/* Where a part's numbers come from. */
+/* Where a part's numbers come from: read to the host, or drawn on the device, to `values`. */
 struct quantiser_source {
+    bool draws;
     int (*rows)(void *context, const struct part *part, int64_t first, int64_t n, float *values);
+    /* Those of a checkpoint, and where it has some the codes that they are of; NULL: all are made
+     * here. */
     int (*scales)(void *context, const struct part *part, int64_t first, int64_t n,
-                  enum number_type type, float *scales); /* NULL: all are made here */
+                  enum number_type type, float *scales);
+    int (*codes)(void *context, const struct part *part, int64_t first, int64_t n, uint8_t *codes);
     void *context;
 };
 

@@ -124,6 +124,20 @@ void stored_part_read(const struct stored_part *stored, int64_t first, int64_t n
     }
 }
 
+void stored_part_codes(const struct stored_part *stored, int64_t first, int64_t n, uint8_t *codes) {
+    const struct part *part = stored->part;
+    const int64_t run = part_run_elements(part), columns = part->whole_columns;
+    ASSERT(stored->tensor->dtype == STORED_E4M3);
+    for (int64_t at = first; at < first + n;) {
+        int64_t end = (at / run + 1) * run;
+        end = end < first + n ? end : first + n;
+        const int64_t from = stored->rows_before * columns + part_whole_index(part, at);
+        ASSERT(from >= 0 && end - at <= stored->tensor->n_elements - from);
+        memcpy(codes + (at - first), stored->tensor->data + from, (size_t)(end - at));
+        at = end;
+    }
+}
+
 static int other_layout(const struct stored_part *stored, enum number_type type, struct err *err) {
     const bool wants_rows = type == NUMBER_FP8_CHANNEL;
     return err_world(err,

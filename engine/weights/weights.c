@@ -151,28 +151,25 @@ static struct call_random random_of(const struct drawing *d, const struct part *
     };
 }
 
-/* Rows [first, first + n) of a part, to the host. */
+/* Rows [first, first + n) of a part, to the device's `values`. */
 static int draw_rows(void *context, const struct part *part, int64_t first, int64_t n,
                      float *values) {
     struct drawing *d = context;
     const struct engine_device *device = d->weights->device;
     struct call_random call = random_of(d, part);
-    call.y = d->quantiser.drawn;
+    call.y = values;
     call.first = part_whole_index(part, first * part->n_columns);
     call.n = n * part->n_columns;
     call.dtype = KERNEL_F32;
-    int status = device->table->random(device->device, &call);
-    status = status == DEVICE_OK ? device->table->download(device->device, values, call.y,
-                                                           call.n * (int64_t)sizeof *values)
-                                 : status;
-    return engine_device_err(device, status, "making random weights", d->err);
+    return engine_device_err(device, device->table->random(device->device, &call),
+                             "making random weights", d->err);
 }
 
 static int draw_part(void *context, const struct part *part) {
     struct drawing *d = context;
     const struct engine_device *device = d->weights->device;
     if (weight_is_fp8(&d->weights->layout, part->slot)) {
-        const struct quantiser_source source = {draw_rows, NULL, d};
+        const struct quantiser_source source = {.draws = true, .rows = draw_rows, .context = d};
         return part->index > 0 ? 0 : quantiser_fill(&d->quantiser, part, &source, d->err);
     }
     const struct call_random call = random_of(d, part);
@@ -317,11 +314,22 @@ static int read_scales(void *context, const struct part *part, int64_t first, in
                            r->folder, met->name, met->dtype_name, tensor->name, tensor->dtype_name);
 }
 
+static int read_codes(void *context, const struct part *part, int64_t first, int64_t n,
+                      uint8_t *codes) {
+    struct reading *r = context;
+    struct stored_part stored;
+    int status = find_stored(r, part, &stored);
+    if (status == 0) {
+        stored_part_codes(&stored, first * part->n_columns, n * part->n_columns, codes);
+    }
+    return status;
+}
+
 static int read_part(void *context, const struct part *part) {
     struct reading *r = context;
     struct stored_part stored;
     if (weight_is_fp8(&r->weights->layout, part->slot)) {
-        const struct quantiser_source source = {read_rows, read_scales, r};
+        const struct quantiser_source source = {false, read_rows, read_scales, read_codes, r};
         return part->index > 0 ? 0 : quantiser_fill(&r->quantiser, part, &source, r->err);
     }
     int64_t n = part->n_rows * part->n_columns;
@@ -486,6 +494,19 @@ static int check_free(const struct weights *weights, struct err *err) {
                      num_format_bytes(has, sizeof has, (double)facts.free_bytes));
 }
 
+enum { FP8_CAPABILITY = 89 }; /* of the first GPU that multiplies fp8 */
+
+static int check_products(const struct weights *weights, struct err *err) {
+    const struct device_facts *facts = &weights->device->facts;
+    const bool multiplies = facts->capability == 0 || facts->capability >= FP8_CAPABILITY;
+    return multiplies || !number_is_fp8((enum number_type)weights->layout.storage.activations)
+               ? 0
+               : err_usage(err,
+                           "%s has no products of fp8: set storage.activations = bf16, and weights "
+                           "are expanded",
+                           facts->name);
+}
+
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err) {
     return weights_open_rank(weights, device, model, 0, source, err);
@@ -508,7 +529,8 @@ int weights_open_stored(struct weights *weights, const struct engine_device *dev
         return status;
     }
     weight_layout_set_rank(&weights->layout, rank);
-    status = check_free(weights, err);
+    status = check_products(weights, err);
+    status = status == 0 ? check_free(weights, err) : status;
     if (status != 0) {
         return status;
     }

@@ -36,9 +36,9 @@ static const struct option own_options[] = {
     {"expert-parallel", NULL, "they divide a mixture's experts instead of every expert's width",
      false},
     {"set", "storage.KEY=TYPE",
-     "measure products of other types: storage.weights, storage.activations and storage.head "
-     "(default: all as the back end computes)",
-     false},
+     "measure products and attention of other types: storage.weights, storage.activations, "
+     "storage.head and storage.cache (default: all as the back end computes)",
+     true},
     {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
     {"minutes", "M",
      "how long to measure (default: 6); less time means fewer rounds of operators, one at least, "
@@ -242,11 +242,7 @@ static int open_system(const struct options *options, struct asked_calibration *
                                            .overrides = settings,
                                            .n_overrides = n_settings,
                                            .roofline = true};
-    status = system_open(&request, &asked->system, err);
-    return status == 0 && asked->system->graph.storage.cache == NUMBER_FP8
-               ? err_usage(err, "calibrate: attention to cached rows in fp8 is not measured: leave "
-                                "storage.cache out")
-               : status;
+    return system_open(&request, &asked->system, err);
 }
 
 static int open_asked(const struct options *options, struct asked_calibration *asked,

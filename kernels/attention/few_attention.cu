@@ -211,12 +211,15 @@ extern "C" cudaError_t kernel_block_attention_few(const struct call_block_attent
     if (!block_attention_valid(call)) {
         return cudaErrorInvalidValue;
     }
-    return call->own_cached ? cudaErrorNotSupported
-                            : few_attention<stored_keys<HEAD_SIZE>>(call, stream);
+    return call->own_cached || call->cache_fp8
+               ? cudaErrorNotSupported
+               : few_attention<stored_keys<HEAD_SIZE>>(call, stream);
 }
 
 extern "C" cudaError_t kernel_paged_attention_few(const struct call_paged_attention *call,
                                                   cudaStream_t stream) {
-    return paged_attention_valid(call) ? few_attention<paged_keys>(call, stream)
-                                       : cudaErrorInvalidValue;
+    if (!paged_attention_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    return call->cache_fp8 ? cudaErrorNotSupported : few_attention<paged_keys>(call, stream);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/calls.h"
 #include "kernels/device.cuh"
+#include "kernels/fp8.h"
 
 /* Whether the kernels take the call's shapes. */
 bool block_attention_valid(const struct call_block_attention *call);
@@ -17,13 +18,32 @@ struct key_row {
     const __nv_bfloat16 *k, *v;
 };
 
+/* A row that may be one of fp8, whose k and v are codes. */
+struct fp8_key_row {
+    const unsigned char *k, *v;
+    const float *k_scale, *v_scale;
+};
+
+/* The rows of a tile, and whether they are of fp8; strides are in bytes. */
+struct fp8_key_tile {
+    const unsigned char *k, *v;
+    const float *k_scale, *v_scale;
+    int64_t stride, scale_stride;
+    bool narrow, odd; /* odd: rows are not multiples of 8 bytes */
+
+    __device__ __forceinline__ struct fp8_key_row at(int64_t row) const {
+        const int64_t scale = row * scale_stride / (int64_t)sizeof(float);
+        return {k + row * stride, v + row * stride, k_scale + scale, v_scale + scale};
+    }
+};
+
 /* Kept keys, n_keys apart from their values, then the block's own unless they are among the kept
  * ones. In tiles each of the two begins a tile of its own. */
 template <int D> struct stored_keys {
     typedef struct call_block_attention call;
     enum { HEAD_SIZE = D };
-    /* Whether a request's queries reach differently far. */
-    static constexpr bool RAGGED = false;
+    /* Whether a request's queries reach differently far, and whether cached rows are in fp8. */
+    static constexpr bool RAGGED = false, FP8 = false;
 
     struct reach {
         int n_kept, n_own;
@@ -116,7 +136,7 @@ template <int D> struct stored_keys {
 struct paged_keys {
     typedef struct call_paged_attention call;
     enum { FETCH_ROWS = 4 }; /* of a page, which has at least as many, to a lane */
-    static constexpr bool RAGGED = true;
+    static constexpr bool RAGGED = true, FP8 = false;
 
     struct reach {
         int extent;
@@ -194,6 +214,92 @@ struct paged_keys {
     }
     static __device__ __forceinline__ int extent(const call &c, int token) {
         return c.extent[token];
+    }
+};
+
+/* The same where cached rows are in fp8; only of tiles. */
+template <int D> struct stored_fp8_keys : stored_keys<D> {
+    typedef struct call_block_attention call;
+    static constexpr bool FP8 = true;
+
+    template <int TILE_N>
+    static __device__ __forceinline__ bool is_narrow(const typename stored_keys<D>::reach &reach,
+                                                     int at) {
+        return at < (reach.n_kept + TILE_N - 1) / TILE_N;
+    }
+    struct tile : fp8_key_tile {
+        __device__ __forceinline__ struct fp8_key_row row(int i, bool valid, int looked_up) const {
+            (void)looked_up;
+            return this->at(valid ? i : 0);
+        }
+    };
+    template <int TILE_N>
+    static __device__ __forceinline__ struct tile
+    tile_at(const call &c, int kv_head, int first, const typename stored_keys<D>::reach &reach,
+            int at, int column) {
+        constexpr int64_t SCALES = (D + FP8_HEAD_GROUP - 1) / FP8_HEAD_GROUP;
+        const int n_cached = (reach.n_kept + TILE_N - 1) / TILE_N, n_heads = c.n_kv_heads;
+        struct tile tile;
+        tile.narrow = at < n_cached;
+        tile.odd = false;
+        if (tile.narrow) {
+            const unsigned char *cache = static_cast<const unsigned char *>(c.cache) + reach.cache;
+            const struct fp8_place k =
+                fp8_packed(n_heads, reach.n_kept, D, kv_head, (int64_t)at * TILE_N);
+            const struct fp8_place v =
+                fp8_packed(n_heads, reach.n_kept, D, n_heads + kv_head, (int64_t)at * TILE_N);
+            const int group = column / FP8_HEAD_GROUP;
+            tile.k = cache + k.codes + column;
+            tile.v = cache + v.codes + column;
+            tile.k_scale = reinterpret_cast<const float *>(cache + k.scales) + group;
+            tile.v_scale = reinterpret_cast<const float *>(cache + v.scales) + group;
+            tile.stride = D;
+            tile.scale_stride = SCALES * (int64_t)sizeof(float);
+        } else {
+            const int64_t from = (first + (at - n_cached) * TILE_N) * c.kv_stride + kv_head * D;
+            const __nv_bfloat16 *k = static_cast<const __nv_bfloat16 *>(c.k) + from + column;
+            const __nv_bfloat16 *v = static_cast<const __nv_bfloat16 *>(c.v) + from + column;
+            tile.k = reinterpret_cast<const unsigned char *>(k);
+            tile.v = reinterpret_cast<const unsigned char *>(v);
+            tile.k_scale = tile.v_scale = nullptr;
+            tile.stride = c.kv_stride * 2;
+            tile.scale_stride = 0;
+        }
+        return tile;
+    }
+};
+
+template <int D> struct paged_fp8_keys : paged_keys {
+    static constexpr bool FP8 = true;
+
+    template <int TILE_N>
+    static __device__ __forceinline__ bool is_narrow(const struct reach &reach, int at) {
+        (void)reach, (void)at;
+        return true;
+    }
+    struct tile : fp8_key_tile {
+        __device__ __forceinline__ struct fp8_key_row row(int i, bool valid, int looked_up) const {
+            const int base = __shfl_sync(~0u, looked_up, i / FETCH_ROWS);
+            return this->at(valid ? base + i % FETCH_ROWS : 0);
+        }
+    };
+    template <int TILE_N>
+    static __device__ __forceinline__ struct tile
+    tile_at(const call &c, int kv_head, int first, const struct reach &reach, int at, int column) {
+        (void)first, (void)reach, (void)at;
+        const struct fp8_place place = fp8_paged(c.n_kv_heads, D, kv_head);
+        const unsigned char *k = static_cast<const unsigned char *>(c.k);
+        const unsigned char *v = static_cast<const unsigned char *>(c.v);
+        const int64_t scale = place.scales + column / FP8_HEAD_GROUP * (int64_t)sizeof(float);
+        struct tile tile;
+        tile.narrow = true;
+        tile.odd = c.kv_stride % 8 != 0;
+        tile.k = k + place.codes + column;
+        tile.v = v + place.codes + column;
+        tile.k_scale = reinterpret_cast<const float *>(k + scale);
+        tile.v_scale = reinterpret_cast<const float *>(v + scale);
+        tile.stride = tile.scale_stride = c.kv_stride;
+        return tile;
     }
 };
 

@@ -9,6 +9,7 @@
 #include "kernels/hopper.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
+#include "kernels/linear/fp8.cuh"
 
 enum {
     REDUCE_FLOATS = 32, /* a thread, in registers */
@@ -255,13 +256,66 @@ extern "C" cudaError_t kernel_head_wgmma(const struct call_head *call, cudaStrea
     if (!head_valid(call)) {
         return cudaErrorInvalidValue;
     }
-    return hopper_device() ? head_wgmma(call, head_scratch_bytes(), stream) : cudaErrorNotSupported;
+    return hopper_device() && !call->fp8.w_scale ? head_wgmma(call, head_scratch_bytes(), stream)
+                                                 : cudaErrorNotSupported;
 }
 
 extern "C" cudaError_t kernel_head(struct head *head, const struct call_head *call,
                                    cudaStream_t stream) {
-    return hopper_device() ? kernel_head_wgmma(call, stream)
-                           : kernel_head_tiles(head, call, stream);
+    return hopper_device() && !call->fp8.w_scale ? kernel_head_wgmma(call, stream)
+                                                 : kernel_head_tiles(head, call, stream);
+}
+
+/* Rows by part of the vocabulary. */
+struct head_part {
+    const char *x;
+    float *logits;
+    int n_rows, first, n_tokens;
+};
+
+/* Floats from a row of a part's logits to the next. */
+static int logits_stride(int n_tokens) {
+    return (n_tokens + 3) / 4 * 4;
+}
+
+static int64_t head_row_bytes(const struct call_head *call) {
+    return call->fp8.x_too ? fp8_row_bytes(call->n_channels, call->fp8.w_columns)
+                           : (int64_t)call->n_channels * 2;
+}
+
+static cudaError_t head_product(struct head *head, const struct call_head *call,
+                                const struct head_part &part, void *workspace,
+                                cudaStream_t stream) {
+    const float one = 1, zero = 0;
+    const char *w = static_cast<const char *>(call->w) + (int64_t)part.first * call->n_channels * 2;
+    struct head_choice *c =
+        head_choose(head, part.n_rows, call->n_channels, part.n_tokens, call->invariant);
+    return c && cublasLtMatmul(head->handle, head->product, &one, w, c->w, part.x, c->x, &zero,
+                               part.logits, c->logits, part.logits, c->logits, &c->algorithm,
+                               workspace, (size_t)WORKSPACE_BYTES, stream) == 0
+               ? cudaSuccess
+               : cudaErrorUnknown;
+}
+
+static cudaError_t head_product_fp8(const struct call_head *call, const struct head_part &part,
+                                    cudaStream_t stream) {
+    struct call_linear rounded = {};
+    struct fp8_product product;
+    rounded.x = part.x;
+    rounded.w = static_cast<const char *>(call->w) + (int64_t)part.first * call->n_channels;
+    rounded.x_stride = call->fp8.x_too ? head_row_bytes(call) : call->n_channels;
+    rounded.n_tokens = part.n_rows;
+    rounded.n_outputs = part.n_tokens;
+    rounded.n_inputs = call->n_channels;
+    rounded.outputs_before = part.first;
+    rounded.fp8 = call->fp8;
+    if (!fp8_product_of(&rounded, &product)) {
+        return cudaErrorInvalidValue;
+    }
+    product.y = part.logits;
+    product.y_stride = logits_stride(part.n_tokens);
+    product.outcome = FP8_SINGLE;
+    return fp8_run(&product, call->invariant, stream);
 }
 
 template <bool STATISTICS>
@@ -281,33 +335,30 @@ static cudaError_t head_tiles(struct head *head, const struct call_head *call,
     if ((int64_t)tile_rows * n_parts * (int64_t)sizeof *summaries > SUMMARY_BYTES) {
         return cudaErrorInvalidValue;
     }
-    const float one = 1, zero = 0;
     for (int row = 0; row < call->n_rows; row += tile_rows) {
         const int n_rows = call->n_rows - row < tile_rows ? call->n_rows - row : tile_rows;
-        const char *x = static_cast<const char *>(call->x) + (int64_t)row * call->n_channels * 2;
+        const char *x = static_cast<const char *>(call->x) + row * head_row_bytes(call);
         for (int tile = 0; tile < n_tiles; tile++) {
             const int first = tile * tile_tokens;
             const int n_tokens =
                 call->n_vocab - first < tile_tokens ? call->n_vocab - first : tile_tokens;
-            const char *w =
-                static_cast<const char *>(call->w) + (int64_t)first * call->n_channels * 2;
-            struct head_choice *c =
-                head_choose(head, n_rows, call->n_channels, n_tokens, call->invariant);
-            if (!c || cublasLtMatmul(head->handle, head->product, &one, w, c->w, x, c->x, &zero,
-                                     logits, c->logits, logits, c->logits, &c->algorithm, workspace,
-                                     (size_t)WORKSPACE_BYTES, stream) != 0) {
-                return cudaErrorUnknown;
+            const struct head_part part = {x, logits, n_rows, first, n_tokens};
+            cudaError_t status = call->fp8.w_scale
+                                     ? head_product_fp8(call, part, stream)
+                                     : head_product(head, call, part, workspace, stream);
+            if (status != cudaSuccess) {
+                return status;
             }
             const dim3 grid((unsigned)tile_parts, (unsigned)n_rows);
             launch(head_reduce_kernel<STATISTICS>, grid, HEAD_REDUCE_THREADS, 0, stream, logits,
-                   (n_tokens + 3) / 4 * 4, part_tokens, n_tokens, first, summaries, n_parts,
+                   logits_stride(n_tokens), part_tokens, n_tokens, first, summaries, n_parts,
                    tile * tile_parts, call->rounded);
-            cudaError_t status = cudaGetLastError();
+            status = cudaGetLastError();
             if (status != cudaSuccess) {
                 return status;
             }
         }
-        cudaError_t status =
+        const cudaError_t status =
             head_merge(summaries, n_parts, head_results_at(call, row), n_rows, stream);
         if (status != cudaSuccess) {
             return status;

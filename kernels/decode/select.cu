@@ -2,7 +2,7 @@
  * requests and key-value heads; uniform scores are summed over the heads by one more. The scores go
  * through memory (4 of every 4 D + 4 bytes). */
 #include "kernels/decode/top.cuh"
-#include "kernels/device.cuh"
+#include "kernels/fp8.cuh"
 #include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
@@ -209,6 +209,24 @@ static __global__ void __launch_bounds__(PACK_THREADS) pack_kernel(const struct 
     }
 }
 
+/* The same into a cache in fp8, half a warp for each key or value. */
+template <int D>
+static __global__ void __launch_bounds__(PACK_THREADS)
+    pack_fp8_kernel(const struct call_select call) {
+    dependencies_wait();
+    dependents_launch();
+    constexpr int HALVES = PACK_THREADS / FP8_HEAD_LANES;
+    const int r = blockIdx.z, kv_head = blockIdx.x, kept = call.kept[r];
+    const int at = blockIdx.y * HALVES + threadIdx.x / FP8_HEAD_LANES, row = at / 2;
+    const bool is_value = at % 2 != 0, holds = row < kept;
+    const int32_t *indices = call.indices + row_start(call, r, kv_head, candidate_count(call, r));
+    const int64_t token = call.start[r] + (holds ? indices[row] : 0);
+    const struct fp8_place place =
+        fp8_packed(call.n_kv_heads, kept, D, is_value * call.n_kv_heads + kv_head, row);
+    fp8_head_store(is_value ? call.v : call.k, token * call.kv_stride + kv_head * D, D,
+                   static_cast<uint8_t *>(call.cache) + call.cache_start[r], place, holds);
+}
+
 static bool select_valid(const struct call_select *call) {
     return call->dtype == KERNEL_BF16 && is_head_size(call->head_size) && call->n_requests >= 0 &&
            call->n_requests <= 65535 && call->n_kv_heads > 0 && call->n_kv_heads <= 65535 &&
@@ -258,8 +276,11 @@ template <int D>
 static cudaError_t start_pack(const struct call_select *call, cudaStream_t stream) {
     constexpr unsigned ROWS = PACK_THREADS / SELECT_LANES(D) * PACK_ROWS;
     const unsigned n = (unsigned)call->max_candidates;
-    const dim3 grid((unsigned)call->n_kv_heads, (n + ROWS - 1) / ROWS, (unsigned)call->n_requests);
-    launch(pack_kernel<D>, grid, PACK_THREADS, 0, stream, *call);
+    const unsigned rows =
+        call->cache_fp8 ? (unsigned)(PACK_THREADS / (2 * FP8_HEAD_LANES)) : (unsigned)ROWS;
+    const dim3 grid((unsigned)call->n_kv_heads, (n + rows - 1) / rows, (unsigned)call->n_requests);
+    launch(call->cache_fp8 ? pack_fp8_kernel<D> : pack_kernel<D>, grid, PACK_THREADS, 0, stream,
+           *call);
     return cudaGetLastError();
 }
 

@@ -17,8 +17,8 @@ struct rank;    /* its part in what ranks do together */
 /* The linear part writes its plans and the product's own memory; the mapped part what is mapped and
  * its share of the allocated bytes; all else is device_cuda.cu's. */
 struct device {
-    int index; /* among the CUDA devices this process sees */
-    cudaStream_t stream, swaps;             /* that of swaps is opened with the first of them */
+    int index;                  /* among the CUDA devices this process sees */
+    cudaStream_t stream, swaps; /* that of swaps is opened with the first of them */
     cudaEvent_t swap_begins, swap_ends;
     struct held *held;
     struct nvml *nvml;
@@ -57,6 +57,8 @@ struct linears *linears_open(const char **trouble);
 void linears_close(struct linears *linears);
 int64_t linears_bytes(const struct linears *linears);
 bool device_linear_chosen(const struct device *device, const struct call_linear *call);
+/* Gates and ups in fp8; with inputs in bf16 the products' own memory takes expanded weights. */
+cudaError_t device_gate_up_fp8(struct device *device, const struct call_gate_up *call);
 /* Whether a row of a product is the same bits whatever number of rows is computed with it. */
 void linears_set_invariant(struct linears *linears, bool invariant);
 

@@ -23,12 +23,6 @@ static int kernel_status(struct device *device, cudaError_t status, const char *
 #define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
 #include "kernels/kernels.def"
 
-/* Its products read bf16 alone: fp8 is refused where systems are (engine/supported.c). */
-int device_quantise(struct device *device, const struct call_quantise *call) {
-    (void)call;
-    return device_refuse(device, "quantise: the GPU has no products of fp8 yet");
-}
-
 int device_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
     own.invariant = device->invariant;
@@ -83,6 +77,9 @@ static int gate_up_apart(struct device *device, const struct call_gate_up *call)
 }
 
 int device_gate_up(struct device *device, const struct call_gate_up *call) {
+    if (call->fp8.w_scale) {
+        return kernel_status(device, device_gate_up_fp8(device, call), "gate_up in fp8");
+    }
     cudaError_t status = cudaErrorNotSupported;
     if (!device->invariant) {
         status = kernel_gate_up_few(call, device->stream);

@@ -9,6 +9,7 @@
 
 #include "kernels/device/device_cuda.cuh"
 #include "kernels/kernels.h"
+#include "kernels/linear/fp8.cuh"
 
 enum {
     MAX_PLANS = 4096, /* a power of two */
@@ -312,6 +313,100 @@ static int linear_status(struct device *device, cublasStatus_t status) {
     return DEVICE_FAILED;
 }
 
+/* ---- weights in fp8 ---- */
+
+/* Inputs in bf16 of more tokens than this are multiplied with weights that were expanded. */
+enum { FP8_APART_TOKENS = 64, FP8_APART_ROWS = 128 };
+
+/* Rows of expanded weights that there is room for, in whole tiles. */
+static int32_t apart_rows(int64_t n_inputs, int64_t rows_an_output) {
+    const int64_t fit = WORKSPACE_BYTES / (2 * n_inputs * rows_an_output);
+    return (int32_t)(fit / FP8_APART_ROWS * FP8_APART_ROWS);
+}
+
+static bool is_apart(const struct device *device, const struct call_fp8 *fp8, int32_t n_tokens) {
+    return !fp8->x_too && (n_tokens > FP8_APART_TOKENS || device->linears->invariant);
+}
+
+static const uint8_t *weights_from(const void *w, int64_t row, int64_t n_inputs) {
+    return static_cast<const uint8_t *>(w) + row * n_inputs;
+}
+
+static void *outputs_from(const void *y, int64_t first) {
+    const int64_t bytes = 2 * first;
+    return y ? const_cast<char *>(static_cast<const char *>(y)) + bytes : nullptr;
+}
+
+/* By pieces of the outputs, whose weights are expanded before each. */
+static cudaError_t linear_fp8_apart(struct device *device, const struct call_linear *call) {
+    void *room = device->linears->workspace;
+    const int32_t most = apart_rows(call->n_inputs, 1);
+    cudaError_t status = most > 0 && call->n_outputs % 8 == 0 ? cudaSuccess : cudaErrorNotSupported;
+    for (int32_t first = 0; status == cudaSuccess && first < call->n_outputs; first += most) {
+        struct call_linear piece = *call;
+        const int32_t left = call->n_outputs - first;
+        piece.fp8 = {};
+        piece.w = room;
+        piece.y = outputs_from(call->y, first);
+        piece.add = outputs_from(call->add, first);
+        piece.n_outputs = left < most ? left : most;
+        status = fp8_expand(weights_from(call->w, first, call->n_inputs), &call->fp8,
+                            call->outputs_before + first, piece.n_outputs, call->n_inputs, room,
+                            device->stream);
+        status = status == cudaSuccess ? kernel_linear_wgmma(&piece, device->stream) : status;
+    }
+    return status;
+}
+
+static cudaError_t linear_fp8(struct device *device, const struct call_linear *call) {
+    cudaError_t status = cudaErrorNotSupported;
+    if (is_apart(device, &call->fp8, call->n_tokens)) {
+        status = linear_fp8_apart(device, call);
+    }
+    if (status == cudaErrorNotSupported) {
+        cudaGetLastError();
+        status = kernel_linear_fp8(call, device->linears->invariant, device->stream);
+    }
+    return status;
+}
+
+static cudaError_t gate_up_fp8_apart(struct device *device, const struct call_gate_up *call) {
+    void *room = device->linears->workspace;
+    const int32_t most = apart_rows(call->n_channels, 2);
+    cudaError_t status = most > 0 ? cudaSuccess : cudaErrorNotSupported;
+    for (int32_t first = 0; status == cudaSuccess && first < call->n_hidden; first += most) {
+        struct call_gate_up piece = *call;
+        const int32_t left = call->n_hidden - first;
+        piece.fp8 = {};
+        piece.w = room;
+        piece.y = outputs_from(call->y, first);
+        piece.n_hidden = left < most ? left : most;
+        for (int32_t half = 0; half < 2 && status == cudaSuccess; half++) {
+            const int32_t row = half * call->n_hidden + first;
+            const int64_t before = (int64_t)half * piece.n_hidden * call->n_channels;
+            status = fp8_expand(weights_from(call->w, row, call->n_channels), &call->fp8, row,
+                                piece.n_hidden, call->n_channels, outputs_from(room, before),
+                                device->stream);
+        }
+        status = status == cudaSuccess ? kernel_gate_up(&piece, device->stream) : status;
+    }
+    return status;
+}
+
+cudaError_t device_gate_up_fp8(struct device *device, const struct call_gate_up *call) {
+    cudaError_t status = cudaErrorNotSupported;
+    if (is_apart(device, &call->fp8, call->n_tokens)) {
+        status = gate_up_fp8_apart(device, call);
+    }
+    if (status == cudaErrorNotSupported) {
+        cudaGetLastError();
+        status = kernel_gate_up_fp8(call, device->linears->invariant, device->stream);
+    }
+    return status;
+}
+
+/* ---- the call ---- */
+
 static bool linear_valid(const struct call_linear *call) {
     return call->dtype == KERNEL_BF16 && call->n_tokens >= 0 && call->n_outputs > 0 &&
            call->n_inputs > 0 && call->n_inputs % 8 == 0 && call->x_stride % 8 == 0 &&
@@ -320,8 +415,11 @@ static bool linear_valid(const struct call_linear *call) {
            !call->fp8.w_scale;
 }
 
-/* Where the table is full nothing is tried. */
+/* Where the table is full nothing is tried, nor for weights in fp8. */
 bool device_linear_chosen(const struct device *device, const struct call_linear *call) {
+    if (call->fp8.w_scale) {
+        return true;
+    }
     struct linears *linears = device->linears;
     const int32_t last_token = linears->invariant ? INT32_MAX : plan_range(call->n_tokens);
     const struct plan *plan = plan_find(linears, last_token, call);
@@ -331,6 +429,13 @@ bool device_linear_chosen(const struct device *device, const struct call_linear 
 int device_linear(struct device *device, const struct call_linear *call) {
     struct linears *linears = device->linears;
     struct product product;
+    if (call->fp8.w_scale) {
+        const cudaError_t status = linear_fp8(device, call);
+        return status == cudaErrorInvalidValue
+                   ? device_refuse(device,
+                                   "a product in fp8 of a shape that calls.h does not promise")
+                   : device_status(device, status, "linear in fp8");
+    }
     if (!linear_valid(call)) {
         return device_refuse(device, "a product of a shape that calls.h does not promise");
     }

@@ -1,6 +1,6 @@
 /* Embedding look-up, sums, SwiGLU, cache rows and random numbers: one pass over memory in 16-byte
  * accesses. */
-#include "kernels/device.cuh"
+#include "kernels/fp8.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
@@ -76,6 +76,26 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
         bf16x8_store(call.cache, at, k);
         bf16x8_store(call.cache, at + part, v);
     }
+}
+
+/* Half a warp for each key, or value, of a token's head. */
+static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
+    keep_fp8_kernel(const struct call_keep call) {
+    dependencies_wait();
+    dependents_launch();
+    constexpr int HALVES = ELEMENTWISE_THREADS / FP8_HEAD_LANES;
+    const int64_t at = (int64_t)blockIdx.x * HALVES + threadIdx.x / FP8_HEAD_LANES;
+    const int64_t token = at / (2 * call.n_kv_heads);
+    const int head = (int)(at % (2 * call.n_kv_heads)), size = call.head_size;
+    const bool is_value = head >= call.n_kv_heads;
+    const int row = token < call.n_tokens ? call.kv_rows[token] : -1;
+    const int request = row >= 0 ? call.owner[token] : 0;
+    const struct fp8_place place =
+        fp8_packed(call.n_kv_heads, row >= 0 ? call.kept[request] : 0, size, head, row);
+    const int64_t from = token * call.kv_stride + head % call.n_kv_heads * size;
+    fp8_head_store(is_value ? call.v : call.k, from, size,
+                   static_cast<uint8_t *>(call.cache) + (row >= 0 ? call.cache_start[request] : 0),
+                   place, row >= 0);
 }
 
 static __device__ __forceinline__ int64_t random_at(const struct call_random &call, int64_t i) {
@@ -196,6 +216,15 @@ extern "C" cudaError_t kernel_keep(const struct call_keep *call, cudaStream_t st
     }
     if (call->n_tokens == 0) {
         return cudaSuccess;
+    }
+    if (call->cache_fp8) {
+        const int64_t n_blocks = block_count((int64_t)call->n_tokens * 2 * call->n_kv_heads,
+                                             ELEMENTWISE_THREADS / FP8_HEAD_LANES);
+        if (n_blocks < 0) {
+            return cudaErrorInvalidValue;
+        }
+        launch(keep_fp8_kernel, (unsigned)n_blocks, ELEMENTWISE_THREADS, 0, stream, *call);
+        return cudaGetLastError();
     }
     const int n_vectors = call->n_kv_heads * call->head_size / 8;
     unsigned across = 32;

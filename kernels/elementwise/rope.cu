@@ -2,14 +2,60 @@
  * D / 16 of ROPE_LANES neighbouring threads hold a head, 16 elements each: of the R that rotate
  * thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of the channels
  * after R each thread has neighbours. */
-#include "kernels/device.cuh"
+#include "kernels/fp8.cuh"
 #include "kernels/heads.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
 
-template <int HEAD_SIZE, bool PARTIAL>
-static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL || HEAD_SIZE == 96 ? 3 : 4)
+/* odd: at a multiple of 4 bytes, else of 8. */
+static __device__ __forceinline__ void store_codes(uint8_t *to, uint2 codes, bool odd) {
+    if (odd) {
+        reinterpret_cast<uint32_t *>(to)[0] = codes.x;
+        reinterpret_cast<uint32_t *>(to)[1] = codes.y;
+    } else {
+        *reinterpret_cast<uint2 *>(to) = codes;
+    }
+}
+
+/* A lane's two eights of numbers of a cached head, which starts a row of fp8 at `row`. */
+template <int HEAD_SIZE>
+static __device__ __forceinline__ void store_fp8(void *row, struct fp8_place place,
+                                                 const float (&a)[8], const float (&b)[8],
+                                                 int at_low, int at_high, bool holds, bool odd) {
+    constexpr int LANES = ROPE_LANES(HEAD_SIZE);
+    constexpr int GROUPS = (HEAD_SIZE + FP8_HEAD_GROUP - 1) / FP8_HEAD_GROUP;
+    const float low = most_of_8(a), high = most_of_8(b);
+    float scale[GROUPS];
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        const float of_low = holds && at_low / FP8_HEAD_GROUP == g ? low : 0;
+        const float of_high = holds && at_high / FP8_HEAD_GROUP == g ? high : 0;
+        scale[g] = e4m3_scale(lanes_max<LANES>(fmaxf(of_low, of_high)));
+    }
+    if (row && holds) {
+        uint8_t *to = static_cast<uint8_t *>(row);
+        float *scales = reinterpret_cast<float *>(to + place.scales);
+        store_codes(to + place.codes + at_low,
+                    e4m3x8_from_float(a, GROUPS > 1 && at_low >= FP8_HEAD_GROUP ? scale[GROUPS - 1]
+                                                                                : scale[0]),
+                    odd);
+        store_codes(to + place.codes + at_high,
+                    e4m3x8_from_float(b, GROUPS > 1 && at_high >= FP8_HEAD_GROUP ? scale[GROUPS - 1]
+                                                                                 : scale[0]),
+                    odd);
+        if (threadIdx.x % LANES == 0) {
+#pragma unroll
+            for (int g = 0; g < GROUPS; g++) {
+                scales[g] = scale[g];
+            }
+        }
+    }
+}
+
+template <int HEAD_SIZE, bool PARTIAL, bool FP8>
+static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
+                                         PARTIAL || FP8 || HEAD_SIZE == 96 ? 3 : 4)
     rope_kernel(const struct call_rope call) {
     dependencies_wait();
     dependents_launch();
@@ -108,7 +154,16 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL || HEAD_SIZE
                 b[j] = b[j] * c + x * s;
             }
         }
-        if (head < n_heads && holds && (is_query || kv_row >= 0)) {
+        if constexpr (FP8) {
+            const int in_part = head - call.n_heads - (is_value ? call.n_kv_heads : 0);
+            uint8_t *rows = static_cast<uint8_t *>(is_value ? call.v : call.k);
+            store_fp8<HEAD_SIZE>(head < n_heads && !is_query && kv_row >= 0
+                                     ? rows + kv_row * call.kv_stride
+                                     : nullptr,
+                                 fp8_paged(call.n_kv_heads, HEAD_SIZE, in_part), a, b, at_low,
+                                 at_high, holds, call.kv_stride % 8 != 0);
+        }
+        if (head < n_heads && holds && (is_query || (!FP8 && kv_row >= 0))) {
             void *to = is_query ? call.q : is_value ? call.v : call.k;
             const int in_part = is_query   ? head
                                 : is_value ? head - call.n_heads - call.n_kv_heads
@@ -127,7 +182,7 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     if (call->dtype != KERNEL_BF16 || !is_head_size(call->head_size) || !known_rotary ||
         call->n_tokens < 0 || call->n_heads < 0 || call->n_kv_heads < 0 ||
         call->n_heads + call->n_kv_heads == 0 || call->q_stride % 8 != 0 ||
-        call->kv_stride % 8 != 0) {
+        call->kv_stride % (call->kv_fp8 ? 4 : 8) != 0) {
         return cudaErrorInvalidValue;
     }
     if (call->n_tokens == 0) {
@@ -140,7 +195,10 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     const bool partial = call->rotary_size > 0 && call->rotary_size < call->head_size;
     return by_head_size(call->head_size, [&](auto head) {
         constexpr int D = decltype(head)::SIZE;
-        auto kernel = partial ? rope_kernel<D, true> : rope_kernel<D, false>;
+        auto kernel = call->kv_fp8
+                          ? partial ? rope_kernel<D, true, true> : rope_kernel<D, false, true>
+                      : partial ? rope_kernel<D, true, false>
+                                : rope_kernel<D, false, false>;
         launch(kernel, grid, (unsigned)n_threads, 0, stream, *call);
         return cudaGetLastError();
     });

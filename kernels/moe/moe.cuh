@@ -20,6 +20,7 @@ struct moe_product {
     int n_active, n_experts, n_inputs, n_outputs;
     int n_output_tiles, n_steps;
     int max_pairs; /* a tile, a multiple of 8 */
+    struct call_fp8 fp8;
 };
 
 /* Where experts begin: their pairs, and their tiles of pairs. In shared memory. */

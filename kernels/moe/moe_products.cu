@@ -1,6 +1,7 @@
 /* The experts' products by the tensor cores that sm_80 and later all have (moe.cuh), and the choice
  * of a path. Four warps multiply 32 rows of weights each by up to 64 pairs, from stages that
  * asynchronous copies fill ahead. */
+#include "kernels/fp8.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
@@ -35,6 +36,72 @@ static __device__ __forceinline__ int64_t weight_row(const struct moe_product &p
     }
     const int output = tile.output_tile * MOE_TILE_ROWS + row;
     return output < n ? tile.expert * n + output : product.n_experts * n;
+}
+
+/* The scale of a weight in fp8, of a row of its expert. */
+template <bool GATED>
+static __device__ __forceinline__ const float *
+scale_of(const struct moe_product &product, const struct moe_tile &tile, int64_t row, int channel) {
+    const int64_t n_rows = (int64_t)product.n_outputs * (GATED ? 2 : 1);
+    const int64_t high = fp8_groups(n_rows, product.fp8.w_rows);
+    const int64_t wide = fp8_groups(product.n_inputs, product.fp8.w_columns);
+    const int64_t in_expert = row - tile.expert * n_rows;
+    return product.fp8.w_scale + (tile.expert * high + in_expert / product.fp8.w_rows) * wide +
+           channel / product.fp8.w_columns;
+}
+
+/* Copies a stage in fp8; what this thread copied stage_expand makes bf16 of. */
+template <bool GATED>
+static __device__ __forceinline__ void copy_fp8_stage(const struct moe_product &product,
+                                                      const struct moe_tile &tile, uint32_t stage,
+                                                      int step) {
+    const int chunk = threadIdx.x % 8, first = threadIdx.x / 8;
+    const int channel = step * MOE_TILE_CHANNELS + chunk * 8;
+    const bool exists = channel < product.n_inputs;
+    const int64_t n_rows = (int64_t)product.n_experts * product.n_outputs * (GATED ? 2 : 1);
+    const uint8_t *w = static_cast<const uint8_t *>(product.w);
+#pragma unroll
+    for (int i = 0; i < MOE_TILE_ROWS / ROWS_APART; i++) {
+        const int row = first + i * ROWS_APART;
+        const int64_t from = weight_row<GATED>(product, tile, row);
+        const bool copied = exists && from < n_rows;
+        fp8_copy_async(
+            chunk_address(stage, row, chunk), copied ? w + from * product.n_inputs + channel : w,
+            copied ? scale_of<GATED>(product, tile, from, channel) : product.fp8.w_scale, copied);
+    }
+#pragma unroll
+    for (int i = 0; i < PAIRS / ROWS_APART; i++) {
+        const int row = first + i * ROWS_APART;
+        if (row >= tile.n_pairs) {
+            continue;
+        }
+        const int64_t from = moe_input_row(product, tile.first + row) * product.x_stride;
+        const uint32_t to = chunk_address(stage + WEIGHT_BYTES, row, chunk);
+        const int at = exists ? channel : 0;
+        if (product.fp8.x_too) {
+            const uint8_t *x = static_cast<const uint8_t *>(product.x) + from;
+            const float *scales = reinterpret_cast<const float *>(x + product.n_inputs);
+            fp8_copy_async(to, x + at, scales + at / product.fp8.w_columns, exists);
+        } else {
+            copy_async(to, static_cast<const __nv_bfloat16 *>(product.x) + from + at, exists);
+        }
+    }
+}
+
+static __device__ __forceinline__ void stage_expand(const struct moe_product &product,
+                                                    const struct moe_tile &tile, uint32_t stage) {
+    const int chunk = threadIdx.x % 8, first = threadIdx.x / 8;
+#pragma unroll
+    for (int i = 0; i < MOE_TILE_ROWS / ROWS_APART; i++) {
+        fp8_expand(chunk_address(stage, first + i * ROWS_APART, chunk));
+    }
+#pragma unroll
+    for (int i = 0; i < PAIRS / ROWS_APART; i++) {
+        const int row = first + i * ROWS_APART;
+        if (product.fp8.x_too && row < tile.n_pairs) {
+            fp8_expand(chunk_address(stage + WEIGHT_BYTES, row, chunk));
+        }
+    }
 }
 
 template <bool GATED>
@@ -97,7 +164,7 @@ static __device__ __forceinline__ void multiply_stage(float (&sum)[WARP_SLOTS][P
     }
 }
 
-template <bool GATED>
+template <bool GATED, bool FP8>
 static __global__ void __launch_bounds__(THREADS)
     moe_mma_kernel(const __grid_constant__ struct moe_product product) {
     dependencies_wait();
@@ -111,21 +178,31 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     const int n_tiles = table.tiles[product.n_experts] * product.n_output_tiles;
     struct moe_tile tile = {};
+    auto copy = [&](uint32_t stage, int step) {
+        if constexpr (FP8) {
+            copy_fp8_stage<GATED>(product, tile, stage, step);
+        } else {
+            copy_stage<GATED>(product, tile, stage, step);
+        }
+    };
     for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         moe_tile_find(&tile, &table, product, number);
         float sum[WARP_SLOTS][PAIRS / 2] = {};
         for (int step = 0; step < STAGES - 1; step++) {
             if (step < product.n_steps) {
-                copy_stage<GATED>(product, tile, stages + step * STAGE_BYTES, step);
+                copy(stages + step * STAGE_BYTES, step);
             }
             copy_async_commit();
         }
         for (int step = 0; step < product.n_steps; step++) {
             copy_async_wait<STAGES - 2>();
+            if (FP8) {
+                stage_expand(product, tile, stages + step % STAGES * STAGE_BYTES);
+            }
             __syncthreads(); /* also: all are done with the stage that is filled next */
             const int next = step + STAGES - 1;
             if (next < product.n_steps) {
-                copy_stage<GATED>(product, tile, stages + next % STAGES * STAGE_BYTES, next);
+                copy(stages + next % STAGES * STAGE_BYTES, next);
             }
             copy_async_commit();
             multiply_stage(sum, stages + step % STAGES * STAGE_BYTES, tile.n_pairs);
@@ -138,17 +215,18 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <bool GATED>
-static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t stream) {
+template <bool GATED, bool FP8>
+static cudaError_t start_kind(struct moe_product *product, int n_tokens, cudaStream_t stream) {
+    auto kernel = moe_mma_kernel<GATED, FP8>;
     int n_sms, n_blocks;
     const int bytes = STAGES * STAGE_BYTES;
     cudaError_t status = multiprocessors(&n_sms);
     if (status == cudaSuccess) {
-        status = shared_allow(moe_mma_kernel<GATED>, bytes);
+        status = shared_allow(kernel, bytes);
     }
     if (status == cudaSuccess) {
-        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, moe_mma_kernel<GATED>,
-                                                               THREADS, (size_t)bytes);
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, kernel, THREADS,
+                                                               (size_t)bytes);
     }
     if (status != cudaSuccess) {
         return status;
@@ -156,9 +234,14 @@ static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t
     product->max_pairs = PAIRS;
     const int64_t most = moe_most_tiles(product, (int64_t)n_tokens * product->n_active);
     const int64_t fit = (int64_t)n_sms * n_blocks;
-    launch(moe_mma_kernel<GATED>, (unsigned)(most < fit ? most : fit), THREADS, (size_t)bytes,
-           stream, *product);
+    launch(kernel, (unsigned)(most < fit ? most : fit), THREADS, (size_t)bytes, stream, *product);
     return cudaGetLastError();
+}
+
+template <bool GATED>
+static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t stream) {
+    return product->fp8.w_scale ? start_kind<GATED, true>(product, n_tokens, stream)
+                                : start_kind<GATED, false>(product, n_tokens, stream);
 }
 
 /* ---- the calls ---- */
@@ -190,7 +273,8 @@ bool moe_product_of(const struct call_moe_gate_up *call, struct moe_product *out
             call->n_hidden,
             0,
             0,
-            0};
+            0,
+            call->fp8};
     return call->dtype == KERNEL_BF16 && product_of(out, call->n_tokens, 2);
 }
 
@@ -200,14 +284,15 @@ bool moe_product_of(const struct call_moe_down *call, struct moe_product *out) {
             call->y,
             call->start,
             nullptr,
-            call->n_hidden,
+            call->fp8.x_too ? fp8_row_bytes(call->n_hidden, call->fp8.w_columns) : call->n_hidden,
             call->n_active,
             call->n_experts,
             call->n_hidden,
             call->n_channels,
             0,
             0,
-            0};
+            0,
+            call->fp8};
     return call->dtype == KERNEL_BF16 && product_of(out, call->n_tokens, 1);
 }
 

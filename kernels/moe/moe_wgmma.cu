@@ -276,7 +276,7 @@ static cudaError_t start_kind(const CUtensorMap &w_map, const struct moe_product
 template <bool GATED>
 static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t stream) {
     const int64_t n_pairs = (int64_t)n_tokens * product->n_active;
-    if (!hopper_device()) {
+    if (!hopper_device() || product->fp8.w_scale) {
         return cudaErrorNotSupported;
     }
     int n_sms;

@@ -5,18 +5,24 @@
 #include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
 
-/* A run of keys and values of one head: row i at element i stride from the first. */
+/* A run of keys and values of one head: row i at element i stride from the first; in fp8 its scales
+ * are at i scale_stride bytes from the first ones. */
 struct segment {
     const void *k, *v;
     int64_t k_first, v_first, stride, n_rows;
     bool fp8;
+    int64_t k_scales, v_scales, scale_stride;
 };
 
-/* Number d of a head's row at element `at`. */
-static double load(const struct segment *s, const void *rows, int64_t at, int64_t d, int64_t size,
+/* Number d of a row's key, or of its value. */
+static double load(const struct segment *s, bool of_value, int64_t row, int64_t d,
                    enum kernel_dtype dtype) {
-    return s->fp8 ? (double)fp8_row_at((const uint8_t *)rows + at, size, FP8_HEAD_GROUP, d)
-                  : ref_load(rows, dtype, at + d);
+    const void *rows = of_value ? s->v : s->k;
+    const int64_t at = (of_value ? s->v_first : s->k_first) + row * s->stride + d;
+    const int64_t scales = (of_value ? s->v_scales : s->k_scales) + row * s->scale_stride;
+    return s->fp8 ? (double)e4m3_to_float(((const uint8_t *)rows)[at]) *
+                        (double)fp8_scale_at((const uint8_t *)rows + scales, d / FP8_HEAD_GROUP)
+                  : ref_load(rows, dtype, at);
 }
 
 /* y[y_at ..] = softmax(q k' / sqrt(D)) v over the segments in turn; p and sum are room for all
@@ -30,9 +36,7 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
         for (int64_t row = 0; row < segments[s].n_rows; row++) {
             double score = 0;
             for (int64_t d = 0; d < head_size; d++) {
-                score += ref_load(q, dtype, q_at + d) *
-                         load(&segments[s], segments[s].k,
-                              segments[s].k_first + row * segments[s].stride, d, head_size, dtype);
+                score += ref_load(q, dtype, q_at + d) * load(&segments[s], false, row, d, dtype);
             }
             p[n] = score / sqrt((double)head_size);
             top = p[n] > top ? p[n] : top;
@@ -48,9 +52,7 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
             const double e = exp(p[n++] - top);
             weight += e;
             for (int64_t d = 0; d < head_size; d++) {
-                sum[d] +=
-                    e * load(&segments[s], segments[s].v,
-                             segments[s].v_first + row * segments[s].stride, d, head_size, dtype);
+                sum[d] += e * load(&segments[s], true, row, d, dtype);
             }
         }
     }
@@ -80,7 +82,12 @@ bool ref_dense_attention(const struct call_dense_attention *call) {
         }
         for (int64_t head = 0; head < call->n_heads; head++) {
             const int64_t at = first * call->kv_stride + head / group * size;
-            const struct segment all = {call->k, call->v, at, at, call->kv_stride, n, false};
+            const struct segment all = {.k = call->k,
+                                        .v = call->v,
+                                        .k_first = at,
+                                        .v_first = at,
+                                        .stride = call->kv_stride,
+                                        .n_rows = n};
             for (int64_t t = queries.first; t < queries.end; t++) {
                 attend(call->q, t * call->q_stride + head * size, &all, 1, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);
@@ -89,6 +96,26 @@ bool ref_dense_attention(const struct call_dense_attention *call) {
         free(room);
     }
     return true;
+}
+
+/* The cached rows of a request's head. */
+static struct segment kept_segment(const struct call_block_attention *call, int64_t r,
+                                   int64_t kv_head) {
+    const int64_t size = call->head_size, kept = call->kept[r], start = call->cache_start[r];
+    const int64_t at = start + kv_head * kept * size, heads = call->n_kv_heads;
+    const struct fp8_place key = fp8_packed(heads, kept, size, kv_head, 0),
+                           value = fp8_packed(heads, kept, size, heads + kv_head, 0);
+    return (struct segment){.k = call->cache,
+                            .v = call->cache,
+                            .k_first = at,
+                            .v_first = at + heads * kept * size,
+                            .stride = size,
+                            .n_rows = kept,
+                            .fp8 = call->cache_fp8,
+                            .k_scales = start + key.scales,
+                            .v_scales = start + value.scales,
+                            .scale_stride =
+                                fp8_groups(size, FP8_HEAD_GROUP) * (int64_t)sizeof(float)};
 }
 
 bool ref_block_attention(const struct call_block_attention *call) {
@@ -103,13 +130,14 @@ bool ref_block_attention(const struct call_block_attention *call) {
         }
         for (int64_t head = 0; head < call->n_heads; head++) {
             const int64_t kv_head = head / group;
-            const int64_t wide = fp8_head_elements(size, call->cache_fp8);
-            const int64_t cached = call->cache_start[r] + kv_head * kept * wide;
             const int64_t fresh = first * call->kv_stride + kv_head * size;
-            const struct segment both[2] = {
-                {call->cache, call->cache, cached, cached + call->n_kv_heads * kept * wide, wide,
-                 kept, call->cache_fp8},
-                {call->k, call->v, fresh, fresh, call->kv_stride, n, false}};
+            const struct segment both[2] = {kept_segment(call, r, kv_head),
+                                            {.k = call->k,
+                                             .v = call->v,
+                                             .k_first = fresh,
+                                             .v_first = fresh,
+                                             .stride = call->kv_stride,
+                                             .n_rows = n}};
             for (int64_t t = first; t < first + n; t++) {
                 attend(call->q, t * call->q_stride + head * size, both, n_segments, size,
                        call->dtype, call->y, t * call->y_stride + head * size, room + size, room);
@@ -126,11 +154,12 @@ static int page_segments(const struct call_paged_attention *call, int64_t r, int
     int n = 0;
     for (int32_t row = 0; row < extent; row += call->page_rows) {
         const int64_t page = call->pages[r * call->max_pages + row / call->page_rows];
-        const int64_t at = page * call->page_rows * call->kv_stride +
-                           kv_head * fp8_head_elements(call->head_size, call->cache_fp8);
+        const struct fp8_place place = fp8_paged(call->n_kv_heads, call->head_size, kv_head);
+        const int64_t first = page * call->page_rows * call->kv_stride;
+        const int64_t at = first + place.codes, scales = first + place.scales;
         const int32_t n_rows = extent - row < call->page_rows ? extent - row : call->page_rows;
-        segments[n++] =
-            (struct segment){call->k, call->v, at, at, call->kv_stride, n_rows, call->cache_fp8};
+        segments[n++] = (struct segment){call->k, call->v,         at,     at,     call->kv_stride,
+                                         n_rows,  call->cache_fp8, scales, scales, call->kv_stride};
     }
     return n;
 }

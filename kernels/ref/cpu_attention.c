@@ -32,23 +32,26 @@ static float dot(const float *a, const float *b, int64_t n) {
 
 /* ---- attention ---- */
 
-/* A run of rows of one head: row i at element i stride of k and v. */
+/* A run of rows of one head: row i at element i stride of k and v. In fp8 the scales of a row are
+ * at i scale_stride bytes of k_scales and v_scales. */
 struct run {
     const void *k, *v;
     int64_t stride, n_rows;
     const float *codes; /* rows are in fp8, of these values; NULL: in single precision */
+    const uint8_t *k_scales, *v_scales;
+    int64_t scale_stride;
 };
 
-/* n numbers of run's row at `element`: in place, or expanded. */
-static const float *row_of(const float *codes, const void *rows, int64_t element, int64_t n,
-                           float *room) {
+/* n numbers of a row: in place, or expanded. */
+static const float *row_of(const float *codes, const void *numbers, const uint8_t *scales,
+                           int64_t n, float *room) {
     if (codes == NULL) {
-        return (const float *)rows + element;
+        return numbers;
     }
-    const uint8_t *row = (const uint8_t *)rows + element;
+    const uint8_t *row = numbers;
     for (int64_t first = 0; first < n; first += FP8_HEAD_GROUP) {
         const int64_t end = first + FP8_HEAD_GROUP < n ? first + FP8_HEAD_GROUP : n;
-        const float scale = fp8_row_scale(row, n, first / FP8_HEAD_GROUP);
+        const float scale = fp8_scale_at(scales, first / FP8_HEAD_GROUP);
         for (int64_t i = first; i < end; i++) {
             room[i] = codes[row[i]] * scale;
         }
@@ -63,8 +66,9 @@ enum { TILE_KEYS = 64 };
 struct softmax {
     float scores[TILE_KEYS];
     const void *values[TILE_KEYS];
-    const float *codes[TILE_KEYS]; /* as struct run's */
-    float *room;                   /* [D], for one row */
+    const uint8_t *scales[TILE_KEYS]; /* of values in fp8 */
+    const float *codes[TILE_KEYS];    /* as struct run's */
+    float *room;                      /* [D], for one row */
     int n_waiting;
     float top;
     double sum;
@@ -88,7 +92,7 @@ static void take_in(struct softmax *s) {
     for (int i = 0; i < s->n_waiting; i++) {
         float weight = (float)exp((double)(s->scores[i] - top));
         s->sum += (double)weight;
-        const float *value = row_of(s->codes[i], s->values[i], 0, s->size, s->room);
+        const float *value = row_of(s->codes[i], s->values[i], s->scales[i], s->size, s->room);
         for (int64_t d = 0; d < s->size; d++) {
             s->y[d] += weight * value[d];
         }
@@ -113,11 +117,14 @@ static void attend_begin(struct softmax *s, int64_t size, float *y, float *room)
 static void attend_run(struct softmax *s, const float *q, const struct run *run) {
     float scale = (float)(1 / sqrt((double)s->size));
     for (int64_t i = 0; i < run->n_rows; i++) {
-        const float *key = row_of(run->codes, run->k, i * run->stride, s->size, s->room);
-        const int64_t bytes = run->codes != NULL ? 1 : (int64_t)sizeof(float);
+        const int64_t at = i * run->stride * (run->codes != NULL ? 1 : (int64_t)sizeof(float));
+        const int64_t scale_at = i * run->scale_stride;
+        const float *key = row_of(run->codes, (const unsigned char *)run->k + at,
+                                  run->k_scales + scale_at, s->size, s->room);
         s->scores[s->n_waiting] = dot(q, key, s->size) * scale;
         s->codes[s->n_waiting] = run->codes;
-        s->values[s->n_waiting++] = (const unsigned char *)run->v + i * run->stride * bytes;
+        s->scales[s->n_waiting] = run->v_scales + scale_at;
+        s->values[s->n_waiting++] = (const unsigned char *)run->v + at;
         if (s->n_waiting == TILE_KEYS) {
             take_in(s);
         }
@@ -150,7 +157,8 @@ void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_at
         const struct ref_queries queries = ref_queries_of(call, r);
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t at = first * call->kv_stride + head / group * size;
-            const struct run own = {k + at, v + at, call->kv_stride, n, NULL};
+            const struct run own = {
+                .k = k + at, .v = v + at, .stride = call->kv_stride, .n_rows = n};
             for (int64_t t = queries.first; t < queries.end; t++) {
                 memcpy(query, q + t * call->q_stride + head * size, (size_t)size * sizeof *query);
                 attend(query, &own, 1, size, y + t * call->y_stride + head * size, NULL);
@@ -159,23 +167,38 @@ void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_at
     }
 }
 
+/* The cached rows of a request's head. */
+static struct run kept_run(const struct cpu_room *room, const struct call_block_attention *call,
+                           int64_t r, int64_t kv_head) {
+    const int64_t size = call->head_size, kept = call->kept[r], heads = call->n_kv_heads;
+    const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
+    const unsigned char *cache = (const unsigned char *)call->cache + call->cache_start[r] * bytes;
+    const struct fp8_place key = fp8_packed(heads, kept, size, kv_head, 0),
+                           value = fp8_packed(heads, kept, size, heads + kv_head, 0);
+    return (struct run){.k = cache + key.codes * bytes,
+                        .v = cache + value.codes * bytes,
+                        .stride = size,
+                        .n_rows = kept,
+                        .codes = call->cache_fp8 ? room->codes : NULL,
+                        .k_scales = call->cache_fp8 ? cache + key.scales : NULL,
+                        .v_scales = call->cache_fp8 ? cache + value.scales : NULL,
+                        .scale_stride = call->cache_fp8 ? fp8_groups(size, FP8_HEAD_GROUP) *
+                                                              (int64_t)sizeof(float)
+                                                        : 0};
+}
+
 void cpu_block_attention(const struct cpu_room *room, const struct call_block_attention *call) {
     const float *q = call->q, *k = call->k, *v = call->v;
     float *y = call->y;
-    const float *codes = call->cache_fp8 ? room->codes : NULL;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
-    const int64_t wide = fp8_head_elements(size, call->cache_fp8);
-    const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
     for (int32_t r = 0; r < call->n_requests; r++) {
-        int64_t first = call->start[r], n = call->start[r + 1] - first, kept = call->kept[r];
+        int64_t first = call->start[r], n = call->start[r + 1] - first;
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t kv_head = head / group;
             int64_t at = first * call->kv_stride + kv_head * size;
-            const unsigned char *keys = (const unsigned char *)call->cache +
-                                        (call->cache_start[r] + kv_head * kept * wide) * bytes;
             const struct run runs[2] = {
-                {keys, keys + call->n_kv_heads * kept * wide * bytes, wide, kept, codes},
-                {k + at, v + at, call->kv_stride, n, NULL}};
+                kept_run(room, call, r, kv_head),
+                {.k = k + at, .v = v + at, .stride = call->kv_stride, .n_rows = n}};
             for (int64_t t = first; t < first + n; t++) {
                 attend(q + t * call->q_stride + head * size, runs, call->own_cached ? 1 : 2, size,
                        y + t * call->y_stride + head * size, room->inputs);
@@ -190,21 +213,24 @@ void cpu_paged_attention(const struct cpu_room *room, const struct call_paged_at
     float *y = call->y;
     const float *codes = call->cache_fp8 ? room->codes : NULL;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
-    const int64_t wide = fp8_head_elements(size, call->cache_fp8);
     const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t *pages = call->pages + r * call->max_pages;
         for (int64_t head = 0; head < call->n_heads; head++) {
+            const struct fp8_place place = fp8_paged(call->n_kv_heads, size, head / group);
             for (int64_t t = call->start[r]; t < call->start[r + 1]; t++) {
                 struct softmax s;
                 attend_begin(&s, size, y + t * call->y_stride + head * size, room->inputs);
                 for (int32_t row = 0; row < call->extent[t]; row += call->page_rows) {
-                    int64_t at =
-                        (int64_t)pages[row / call->page_rows] * call->page_rows * call->kv_stride +
-                        head / group * wide;
+                    int64_t first =
+                        (int64_t)pages[row / call->page_rows] * call->page_rows * call->kv_stride;
+                    int64_t at = (first + place.codes) * bytes, scales = first + place.scales;
                     int32_t left = call->extent[t] - row;
-                    const struct run run = {k + at * bytes, v + at * bytes, call->kv_stride,
-                                            left < call->page_rows ? left : call->page_rows, codes};
+                    const struct run run = {
+                        k + at,          v + at,
+                        call->kv_stride, left < call->page_rows ? left : call->page_rows,
+                        codes,           k + scales,
+                        v + scales,      call->kv_stride};
                     attend_run(&s, q + t * call->q_stride + head * size, &run);
                 }
                 attend_end(&s);
@@ -281,8 +307,10 @@ static void attend_pattern(const struct call_pattern_attention *call, int32_t r,
     attend_begin(&s, size, (float *)call->y + row * call->y_stride + head * size, NULL);
     for (int32_t first = 0; first < n; first += tokens) {
         const int64_t from = at + first * call->kv_stride;
-        const struct run run = {(const float *)call->k + from, (const float *)call->v + from,
-                                call->kv_stride, n - first < tokens ? n - first : tokens, NULL};
+        const struct run run = {.k = (const float *)call->k + from,
+                                .v = (const float *)call->v + from,
+                                .stride = call->kv_stride,
+                                .n_rows = n - first < tokens ? n - first : tokens};
         if (pattern_has(words, first / tokens)) {
             attend_run(&s, q, &run);
         }

@@ -153,7 +153,7 @@ static void turn_pair(const struct turned *t, int64_t i, int64_t at[2], double y
  * ROPE_MOST_GROUPS of them. */
 enum { ROPE_MOST_GROUPS = 256 };
 
-static void store_turned_fp8(const struct turned *t, uint8_t *row) {
+static void store_turned_fp8(const struct turned *t, uint8_t *codes, uint8_t *to_scales) {
     float scales[ROPE_MOST_GROUPS] = {0};
     int64_t at[2];
     double y[2];
@@ -170,9 +170,9 @@ static void store_turned_fp8(const struct turned *t, uint8_t *row) {
     for (int64_t i = 0; i < t->size; i++) {
         turn_pair(t, i % (t->size / 2), at, y);
         const int64_t e = at[i / (t->size / 2)];
-        row[e] = e4m3_from_float((float)y[i / (t->size / 2)] / scales[e / FP8_HEAD_GROUP]);
+        codes[e] = e4m3_from_float((float)y[i / (t->size / 2)] / scales[e / FP8_HEAD_GROUP]);
     }
-    memcpy(row + t->size, scales, (size_t)n * sizeof *scales);
+    memcpy(to_scales, scales, (size_t)n * sizeof *scales);
 }
 
 static void rope_head(const struct call_rope *call, int64_t token, int64_t head) {
@@ -210,10 +210,11 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
     const int64_t in_part = is_query   ? head
                             : is_value ? head - call->n_heads - call->n_kv_heads
                                        : head - call->n_heads;
-    const int64_t first = (is_query ? token * call->q_stride : kv_row * call->kv_stride) +
-                          in_part * fp8_head_elements(size, fp8);
+    const int64_t row = is_query ? token * call->q_stride : kv_row * call->kv_stride;
+    const int64_t first = row + in_part * size;
     if (fp8) {
-        store_turned_fp8(&t, (uint8_t *)to + first);
+        const struct fp8_place place = fp8_paged(call->n_kv_heads, size, in_part);
+        store_turned_fp8(&t, (uint8_t *)to + row + place.codes, (uint8_t *)to + row + place.scales);
         return;
     }
     for (int64_t i = 0; i < size / 2; i++) {
@@ -233,35 +234,39 @@ void ref_rope(const struct call_rope *call) {
     }
 }
 
-void ref_cache_head(const struct ref_head *from, bool fp8, void *cache, int64_t k_to,
-                    int64_t v_to) {
-    if (fp8) {
-        ref_quantise_row(from->k, from->dtype, from->at, from->size, FP8_HEAD_GROUP,
-                         (uint8_t *)cache + k_to);
-        ref_quantise_row(from->v, from->dtype, from->at, from->size, FP8_HEAD_GROUP,
-                         (uint8_t *)cache + v_to);
-        return;
-    }
-    for (int64_t d = 0; d < from->size; d++) {
-        ref_store(cache, from->dtype, k_to + d, ref_load(from->k, from->dtype, from->at + d));
-        ref_store(cache, from->dtype, v_to + d, ref_load(from->v, from->dtype, from->at + d));
+void ref_cache_head(const struct ref_head *from, const struct ref_packed *to, int64_t head,
+                    int64_t row) {
+    for (int64_t value = 0; value < 2; value++) {
+        const void *x = value ? from->v : from->k;
+        const int64_t at_head = value * to->n_heads + head;
+        if (to->fp8) {
+            const struct fp8_place place =
+                fp8_packed(to->n_heads, to->kept, from->size, at_head, row);
+            uint8_t *cache = (uint8_t *)to->pool + to->start;
+            ref_quantise_row(x, from->dtype, from->at, from->size, FP8_HEAD_GROUP,
+                             cache + place.codes, cache + place.scales);
+            continue;
+        }
+        const int64_t at = to->start + (at_head * to->kept + row) * from->size;
+        for (int64_t d = 0; d < from->size; d++) {
+            ref_store(to->pool, from->dtype, at + d, ref_load(x, from->dtype, from->at + d));
+        }
     }
 }
 
 void ref_keep(const struct call_keep *call) {
-    const int64_t wide = fp8_head_elements(call->head_size, call->cache_fp8);
     for (int64_t t = 0; t < call->n_tokens; t++) {
         const int64_t r = call->owner[t], row = call->kv_rows[t];
         if (row < 0) {
             continue;
         }
-        const int64_t part = call->n_kv_heads * (int64_t)call->kept[r] * wide;
+        const struct ref_packed to = {call->cache, call->cache_start[r], call->n_kv_heads,
+                                      call->kept[r], call->cache_fp8};
         for (int64_t head = 0; head < call->n_kv_heads; head++) {
             const struct ref_head from = {call->k, call->v,
                                           t * call->kv_stride + head * call->head_size,
                                           call->head_size, call->dtype};
-            const int64_t to = call->cache_start[r] + (head * call->kept[r] + row) * wide;
-            ref_cache_head(&from, call->cache_fp8, call->cache, to, to + part);
+            ref_cache_head(&from, &to, head, row);
         }
     }
 }

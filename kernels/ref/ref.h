@@ -26,18 +26,24 @@ struct ref_product {
     enum kernel_dtype dtype;
     const struct call_fp8 *fp8;
 };
-/* A head's key and value, `size` numbers from element `at` of each, to elements k_to and v_to of
- * the cache. */
+/* A head's key and value, `size` numbers from element `at` of each, to row `row` of a packed cache
+ * of n_heads heads and `kept` rows that begins at element `start` of the pool. */
 struct ref_head {
     const void *k, *v;
     int64_t at, size;
     enum kernel_dtype dtype;
 };
-void ref_cache_head(const struct ref_head *from, bool fp8, void *cache, int64_t k_to, int64_t v_to);
+struct ref_packed {
+    void *pool;
+    int64_t start, n_heads, kept;
+    bool fp8;
+};
+void ref_cache_head(const struct ref_head *from, const struct ref_packed *to, int64_t head,
+                    int64_t row);
 
-/* n numbers from element `at` of x on, as a row of fp8. */
+/* n numbers from element `at` of x on, as codes and their scales. */
 void ref_quantise_row(const void *x, enum kernel_dtype dtype, int64_t at, int64_t n, int64_t group,
-                      void *row);
+                      uint8_t *codes, uint8_t *scales);
 double ref_input(const struct ref_product *p, int64_t t, int64_t i);
 double ref_weight(const struct ref_product *p, int64_t e, int64_t o, int64_t i);
 double ref_dot(const struct ref_product *p, int64_t t, int64_t e, int64_t o);

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/fp8.h"
 #include "kernels/ref/ref.h"
 
 int32_t ref_kept_tokens(int32_t n_candidates, double retention) {
@@ -122,9 +121,9 @@ void ref_select_top(const struct call_select *call) {
 }
 
 void ref_select_pack(const struct call_select *call) {
-    const int64_t wide = fp8_head_elements(call->head_size, call->cache_fp8);
     for (int64_t r = 0; r < call->n_requests; r++) {
-        const int64_t part = (int64_t)call->n_kv_heads * call->kept[r] * wide; /* of the keys */
+        const struct ref_packed to = {call->cache, call->cache_start[r], call->n_kv_heads,
+                                      call->kept[r], call->cache_fp8};
         for (int64_t kv_head = 0; kv_head < call->n_kv_heads; kv_head++) {
             const int64_t row = row_start(call, r, kv_head);
             for (int64_t i = 0; i < call->kept[r]; i++) {
@@ -132,8 +131,7 @@ void ref_select_pack(const struct call_select *call) {
                 const struct ref_head from = {call->k, call->v,
                                               token * call->kv_stride + kv_head * call->head_size,
                                               call->head_size, call->dtype};
-                const int64_t to = call->cache_start[r] + (kv_head * call->kept[r] + i) * wide;
-                ref_cache_head(&from, call->cache_fp8, call->cache, to, to + part);
+                ref_cache_head(&from, &to, kv_head, i);
             }
         }
     }

@@ -22,6 +22,7 @@ extern const char *const number_words[NUMBER_TYPES + 1]; /* "bf16", ...; NULL en
 
 enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8, FP8_BYTES = 1 };
 enum { SCALE_GROUP = 128 }; /* numbers of fp8 that share a scale, in each direction */
+enum { FP8_INPUT_ALIGN = 16 };
 
 /* The types of weights, of the inputs of products, of cached rows, of the output head and of all
  * that is not in fp8, each enum number_type. Zeros are bf16 throughout. */
@@ -71,6 +72,12 @@ static inline int64_t number_scale_rows(enum number_type type) {
 static inline int64_t number_row_bytes(enum number_type type, int64_t n) {
     const int64_t scales = number_is_fp8(type) ? ceil_div(n, number_scale_columns(type, n)) : 0;
     return n * number_bytes(type) + scales * F32_BYTES;
+}
+
+/* The same row as a product reads it: in fp8 a multiple of FP8_INPUT_ALIGN bytes. */
+static inline int64_t number_input_bytes(enum number_type type, int64_t n) {
+    const int64_t bytes = number_row_bytes(type, n);
+    return number_is_fp8(type) ? ceil_div(bytes, FP8_INPUT_ALIGN) * FP8_INPUT_ALIGN : bytes;
 }
 
 static inline int64_t number_matrix_bytes(enum number_type type, int64_t n, int64_t k) {

@@ -23,7 +23,7 @@ int builder_quantised(struct builder *b, const char *name, enum weight_slot weig
         return input;
     }
     const enum symbol rows = g->tensors[input].bytes.symbol;
-    int copy = graph_add_tensor(g, name, rows, n_rows * number_row_bytes(type, numbers));
+    int copy = graph_add_tensor(g, name, rows, n_rows * number_input_bytes(type, numbers));
     g->tensors[copy].type = type;
     struct op *op = graph_add_op(g, name, OP_CAST, rows, LIST(input), LIST(copy));
     op->n = n_rows;

@@ -80,7 +80,7 @@ int64_t op_weight_bytes(const struct graph *graph, const struct op *op) {
 }
 
 int64_t op_input_bytes(const struct graph *graph, const struct op *op) {
-    return number_row_bytes(storage_input(&graph->storage, (enum weight_slot)op->weight), op->k);
+    return number_input_bytes(storage_input(&graph->storage, (enum weight_slot)op->weight), op->k);
 }
 
 int64_t op_plain_row_bytes(const struct graph *graph, const struct op *op) {

@@ -191,7 +191,7 @@ static int check_product(const struct graph *g, const struct op *op, struct err 
                          op->n, op->k);
     }
     if (op->in[0] < 0 ||
-        g->tensors[op->in[0]].bytes.per < number_row_bytes(g->tensors[op->in[0]].type, op->k)) {
+        g->tensors[op->in[0]].bytes.per < number_input_bytes(g->tensors[op->in[0]].type, op->k)) {
         return err_usage(err, "operator '%s' reads %" PRId64 " channels, more than its input has",
                          op->name, op->k);
     }

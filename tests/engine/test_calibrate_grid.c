@@ -661,29 +661,42 @@ TEST(products_are_chosen_on_the_sizes_that_a_live_run_chooses_on) {
     rig_close(rig);
 }
 
-/* All that layers multiply but for the router; what is wide has rows of the profile's own type. */
-TEST(products_in_fp8_are_measured_as_such) {
+/* All that layers multiply but for the router, and attention where cached rows are in fp8; what is
+ * wide has rows of the profile's own type. */
+TEST(products_and_attention_in_fp8_are_measured_as_such) {
     static const struct {
-        enum number_type weights, activations;
+        enum number_type weights, activations, cache;
         enum profile_type type;
         const char *column;
-    } cases[] = {{NUMBER_FP8, NUMBER_FP8, PROFILE_FP8, ",fp8"},
-                 {NUMBER_FP8, NUMBER_BF16, PROFILE_FP8_BF16, ",fp8-bf16"},
-                 {NUMBER_FP8_CHANNEL, NUMBER_FP8_CHANNEL, PROFILE_FP8_CHANNEL, ",fp8-channel"}};
+    } cases[] = {
+        {NUMBER_FP8, NUMBER_FP8, NUMBER_BF16, PROFILE_FP8, ",fp8"},
+        {NUMBER_FP8, NUMBER_BF16, NUMBER_FP8, PROFILE_FP8_BF16, ",fp8-bf16"},
+        {NUMBER_FP8_CHANNEL, NUMBER_FP8_CHANNEL, NUMBER_FP8, PROFILE_FP8_CHANNEL, ",fp8-channel"}};
     const struct model *m = model_named("llada-moe");
     const struct calibration_bounds bounds =
         MAKE(struct calibration_bounds, .max_tokens = 64, .max_logit_rows = 64, .max_kv_rows = 1024,
              .page_rows = 64, .is_coarse = true);
     for (size_t i = 0; i < 3; i++) {
         const struct storage storage = {.weights = (uint8_t)cases[i].weights,
-                                        .activations = (uint8_t)cases[i].activations};
+                                        .activations = (uint8_t)cases[i].activations,
+                                        .cache = (uint8_t)cases[i].cache};
         struct calibration_grid grid;
         struct err err = {0};
         ck_assert_msg(calibration_grid_make(&grid, m, &storage, &bounds, &err) == 0, "%s",
                       err.text);
-        size_t n_typed = 0;
+        size_t n_typed = 0, n_attend = 0;
         for (size_t p = 0; p < grid.n; p++) {
             const struct calibration_point *point = &grid.points[p];
+            if (cases[i].cache == NUMBER_FP8 && point->op == PROFILE_ATTENTION_BLOCK) {
+                ck_assert_str_eq(calibration_point_type(point), ",fp8-bf16");
+                n_attend++;
+                continue;
+            }
+            if (cases[i].cache == NUMBER_FP8 && point->type == PROFILE_FP8_BF16 &&
+                point->op != PROFILE_GEMM && point->op != PROFILE_GATE_UP &&
+                point->op != PROFILE_MOE) {
+                continue; /* attention of other kinds, and what writes cached rows */
+            }
             const bool is_narrow = (point->op == PROFILE_GEMM && point->sizes[1] != m->vocab &&
                                     point->sizes[1] != m->experts) ||
                                    point->op == PROFILE_GATE_UP || point->op == PROFILE_MOE;
@@ -692,6 +705,7 @@ TEST(products_in_fp8_are_measured_as_such) {
             n_typed += is_narrow;
         }
         ck_assert_uint_gt(n_typed, 10);
+        ck_assert(cases[i].cache != NUMBER_FP8 || n_attend > 2);
         calibration_grid_close(&grid);
     }
 }

@@ -47,7 +47,8 @@ static const struct {
     {"cached rows of no", NULL, NULL, NULL}, /* changed below */
     {"numbers in another type than f32", "dllm-serve", "llada-tiny", "storage.weights=bf16"},
     {"numbers in another type than bf16", NULL, NULL, NULL}, /* on a GPU, below */
-    {"heads of other", NULL, NULL, NULL},                    /* on a GPU, below */
+    {"fp8 on several GPUs", NULL, NULL, NULL},               /* the same */
+    {"heads of other", NULL, NULL, NULL},                    /* the same */
     {"runtime.whole_head = on", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 runtime.whole_head=on storage.weights=f32"},
     {"swap.overlaps = on", "dllm-serve", "llada-tiny",
@@ -116,27 +117,32 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     system_close(system);
 }
 
-/* On the CPU products of fp8 run next to float32, on a GPU none. */
-TEST(fp8_runs_on_the_cpu_alone) {
+/* On the CPU fp8 runs next to float32, on a GPU next to bf16, and there on one alone. */
+TEST(fp8_runs_next_to_the_type_that_a_back_end_computes_in) {
     static const char *const set[] = {
         "storage.weights=fp8 storage.wide=f32",
         "storage.weights=fp8 storage.wide=f32 storage.activations=f32",
         "storage.weights=fp8-channel storage.wide=f32",
         "storage.weights=f32 storage.head=fp8 storage.activations=fp8",
+        "storage.weights=f32 storage.cache=fp8",
         "storage.weights=fp8 storage.wide=bf16",
         "storage.head=fp8 storage.activations=bf16",
+        "storage.weights=bf16 storage.cache=fp8",
     };
     for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
         struct system *system = system_with("dllm-serve", "llada-tiny", set[i]);
         struct err err = {0};
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), i < 4 ? NULL : &feature_table[10]);
-        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[11]);
-        ck_assert_int_eq(supports_system(system, WHERE_CPU, &err), i < 4 ? 0 : ERR_USAGE);
-        err = (struct err){0};
-        ck_assert_int_eq(supports_system(system, WHERE_CUDA, &err), ERR_USAGE);
-        ck_assert_ptr_nonnull(strstr(err.text, "set storage.weights = bf16"));
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), i < 5 ? NULL : &feature_table[10]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), i < 5 ? &feature_table[11] : NULL);
+        ck_assert_int_eq(supports_system(system, WHERE_CUDA, &err), i < 5 ? ERR_USAGE : 0);
+        ck_assert(i >= 5 || strstr(err.text, "with fp8 storage.wide = bf16") != NULL);
         system_close(system);
     }
+    struct system *system = system_with("fast-dllm", "dream-tiny",
+                                        "tensor_parallel=2 storage.weights=fp8 "
+                                        "storage.wide=bf16");
+    assert_lacks(system, WHERE_CUDA | WHERE_RANKS, &feature_table[12]);
+    system_close(system);
 }
 
 TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
@@ -150,10 +156,10 @@ TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
         for (int kind = 0; kind < 3; kind++) {
             system->rows.kind = kinds[kind];
             system->rows.pattern.tokens = 128;
-            ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), taken ? NULL : &feature_table[12]);
+            ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), taken ? NULL : &feature_table[13]);
         }
     }
-#define HEAD(D) ck_assert_ptr_nonnull(strstr(feature_table[12].name, #D));
+#define HEAD(D) ck_assert_ptr_nonnull(strstr(feature_table[13].name, #D));
     HEAD_SIZES(HEAD)
 #undef HEAD
     system_close(system);

@@ -291,4 +291,26 @@ TEST(squares_that_two_parts_share_are_quantised_and_not_read) {
     close_devices();
 }
 
+/* As a GPU of compute capability 8.0 would be asked: its inputs stay wide. */
+TEST(a_card_without_products_of_fp8_takes_wide_inputs_alone) {
+    static const int32_t capabilities[] = {80, 86, 89, 90};
+    for (int i = 0; i < 8; i++) {
+        struct engine_device card = *device(KERNEL_F32);
+        struct storage storage = fp8_of(NUMBER_FP8);
+        struct weights weights;
+        struct err err = {0};
+        card.facts.capability = capabilities[i / 2];
+        storage.activations = i % 2 ? NUMBER_F32 : NUMBER_FP8;
+        const int status =
+            weights_open_stored(&weights, &card, &model, &storage, 0, "random:1", &err);
+        const bool is_refused = card.facts.capability < 89 && i % 2 == 0;
+        ck_assert_int_eq(status, is_refused ? ERR_USAGE : 0);
+        ck_assert(!is_refused || strstr(err.text, "set storage.activations = bf16") != NULL);
+        if (status == 0) {
+            weights_close(&weights);
+        }
+    }
+    close_devices();
+}
+
 SUITE("weights in fp8")

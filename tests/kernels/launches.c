@@ -76,10 +76,10 @@ static void add_norms(struct launch_list *list) {
 
 static void add_ropes(struct launch_list *list) {
     for (int n_heads = 1; n_heads <= 1024; n_heads++) {
-        for (int kind = 0; kind < 2 * N_HEAD_SIZES; kind++) {
-            int head_size = head_sizes[kind / 2];
+        for (int kind = 0; kind < 4 * N_HEAD_SIZES; kind++) {
+            int head_size = head_sizes[kind / 4];
             add(list, rope_threads(head_size, n_heads), ROPE_MOST_THREADS, 0, false,
-                "rope_kernel<%d, %s>", head_size, truth(kind & 1));
+                "rope_kernel<%d, %s, %s>", head_size, truth(kind & 1), truth(kind & 2));
         }
     }
 }
@@ -89,6 +89,9 @@ static void add_elementwise(struct launch_list *list) {
     add_fixed(list, ELEMENTWISE_THREADS, "swiglu_kernel");
     add_fixed(list, ELEMENTWISE_THREADS, "add_kernel");
     add_fixed(list, ELEMENTWISE_THREADS, "keep_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "keep_fp8_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "quantise_weights_kernel<float>");
+    add_fixed(list, ELEMENTWISE_THREADS, "quantise_weights_kernel<__nv_bfloat16>");
     add_fixed(list, ELEMENTWISE_THREADS, "random_kernel<float>");
     add_fixed(list, ELEMENTWISE_THREADS, "random_kernel<__nv_bfloat16>");
     add_fixed(list, COMPACT_THREADS, "compact_kernel");
@@ -134,6 +137,7 @@ static void add_selection(struct launch_list *list) {
         add(list, SCORE_THREADS, SCORE_THREADS, 0, false, "score_kernel<%d, true>", size);
         add(list, SUM_THREADS, SUM_THREADS, 0, false, "sum_kernel<%d>", size);
         add(list, PACK_THREADS, PACK_THREADS, 0, false, "pack_kernel<%d>", size);
+        add(list, PACK_THREADS, PACK_THREADS, 0, false, "pack_fp8_kernel<%d>", size);
     }
     add_fixed(list, SIMILARITY_THREADS, "similarity_kernel");
     for (int candidates = 0; candidates <= 65536; candidates++) {
@@ -173,9 +177,43 @@ static void add_experts(struct launch_list *list) {
         int warps = sort_warps(pairs);
         add(list, 32 * warps, 32 * warps, 0, false, "sort_kernel<%d>", warps);
     }
-    for (int gated = 0; gated < 2; gated++) {
+    for (int kind = 0; kind < 4; kind++) {
         add(list, MOE_MMA_THREADS, MOE_MMA_THREADS, MOE_MMA_STAGES * MOE_MMA_STAGE_BYTES, true,
-            "moe_mma_kernel<%s>", truth(gated));
+            "moe_mma_kernel<%s, %s>", truth(kind & 1), truth(kind & 2));
+    }
+}
+
+/* Weights in fp8, and the rows that they are multiplied with. */
+static void add_fp8(struct launch_list *list) {
+    for (int each = 1; each <= 8; each *= 2) {
+        add(list, QUANTISE_THREADS, QUANTISE_THREADS, 0, false, "quantise_long_kernel<%d>", each);
+    }
+    for (int i = 0; i < 4; i++) {
+        add(list, QUANTISE_THREADS, QUANTISE_THREADS, 0, false, "quantise_short_kernel<%d, %d>",
+            1 + i / 2, 1 + i % 2);
+    }
+    add_fixed(list, ELEMENTWISE_THREADS, "fp8_expand_kernel");
+    for (int x_too = 0; x_too < 2; x_too++) {
+        add(list, FP8_MMA_THREADS, FP8_MMA_THREADS, FP8_MMA_STAGES * FP8_MMA_STAGE_BYTES, true,
+            "fp8_mma_kernel<%s>", truth(x_too));
+    }
+}
+
+/* The same on sm_90a alone. */
+static void add_hopper_fp8(struct launch_list *list) {
+    for (int form = 0; form < 4; form++) {
+        const char *gated = truth(form & 1), *squares = truth(form & 2);
+        for (int sharing = 0; sharing < 3; sharing++) {
+            for (int box = 64; box <= 128; box *= 2) {
+                add(list, PRODUCT_THREADS, PRODUCT_THREADS, FP8_RING_BYTES + RING_ALIGNMENT, true,
+                    "fp8_tiles_kernel<%s, %d, %d, %s>", gated, sharing, box, squares);
+            }
+        }
+        for (int width = 8; width <= 64; width *= 2) {
+            add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS,
+                FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %d>", gated,
+                squares, width);
+        }
     }
 }
 
@@ -213,9 +251,11 @@ static void add_hopper_products(struct launch_list *list) {
 static void add_line(struct launch_list *list, int size, int64_t rows, bool compact,
                      bool invariant) {
     struct line_shape shape = line_shape_of(rows, invariant, compact, size);
-    char keys[2][24] = {"paged_keys"};
+    char keys[4][28] = {"paged_keys"};
     (void)snprintf(keys[1], sizeof keys[1], "stored_keys<%d>", size);
-    for (int i = 0; i < 2; i++) {
+    (void)snprintf(keys[2], sizeof keys[2], "paged_fp8_keys<%d>", size);
+    (void)snprintf(keys[3], sizeof keys[3], "stored_fp8_keys<%d>", size);
+    for (int i = 0; i < 4; i++) {
         add(list, line_threads(shape), line_threads(shape), line_bytes(shape, size), true,
             "line_attention_kernel<%s, %d, %d, %d, %d, %d, %s>", keys[i], size, shape.warps_m,
             shape.warps_n, shape.tile_keys, LINE_STAGES(size), truth(invariant));
@@ -277,6 +317,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_selection(out);
     add_ranks(out);
     add_experts(out);
+    add_fp8(out);
     add_dense(out);
     add_patterns(out);
     add_lines(out, true);
@@ -285,6 +326,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     }
     if (architecture->is_hopper) {
         add_hopper_products(out);
+        add_hopper_fp8(out);
         add_hopper_attention(out);
     }
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { N_ARCHITECTURES = 5, MOST_LAUNCHES = 512, KERNEL_CHARS = 96 };
+enum { N_ARCHITECTURES = 5, MOST_LAUNCHES = 1024, KERNEL_CHARS = 96 };
 
 struct architecture {
     const char *name; /* as the compiler has it, "sm_89" */

@@ -71,11 +71,11 @@ TEST(rounding_is_to_nearest_ties_to_even_and_what_is_too_large_is_the_largest) {
 
 /* ---- rows ---- */
 
-enum { K = 200, GROUP = 128, ROWS = 5 };
+enum { K = 200, GROUP = 128, ROWS = 5, ROW_BYTES = K + 8 };
 
 TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
     float x[ROWS * K];
-    uint8_t rows[ROWS * (K + 8)], one[K + 8];
+    uint8_t rows[ROWS * ROW_BYTES], one[ROW_BYTES];
     fill(x, ROWS * K, "row");
     memset(x + 2 * K, 0, GROUP * sizeof *x); /* a group of zeros, one with a NaN, an infinity */
     x[3 * K + 130] = NAN;
@@ -88,10 +88,11 @@ TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
                                        .group = GROUP,
                                        .dtype = KERNEL_F32};
     ref_quantise(&call);
-    ck_assert_int_eq(fp8_row_bytes(K, GROUP), K + 8);
-    ck_assert_int_eq(fp8_row_bytes(K, K), K + 4);
+    ck_assert_int_eq(fp8_row_bytes(K, GROUP), ROW_BYTES);
+    ck_assert_int_eq(fp8_row_bytes(K, K), K + 8);
+    ck_assert_int_eq(fp8_row_bytes(K + 8, K + 8), K + 8 + 16);
     for (int t = 0; t < ROWS; t++) {
-        const uint8_t *row = rows + t * (K + 8);
+        const uint8_t *row = rows + t * ROW_BYTES;
         fp8_row_from(one, x + t * K, K, GROUP);
         ck_assert_mem_eq(one, row, sizeof one);
         for (int g = 0; t < 3 && g < 2; g++) {
@@ -106,9 +107,9 @@ TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
             }
         }
     }
-    ck_assert(isnan(fp8_row_at(rows + 3 * (K + 8), K, GROUP, 130)));
-    ck_assert(!isnan(fp8_row_at(rows + 3 * (K + 8), K, GROUP, 129)));
-    ck_assert(isnan(fp8_row_at(rows + 4 * (K + 8), K, GROUP, 1)));
+    ck_assert(isnan(fp8_row_at(rows + 3 * ROW_BYTES, K, GROUP, 130)));
+    ck_assert(!isnan(fp8_row_at(rows + 3 * ROW_BYTES, K, GROUP, 129)));
+    ck_assert(isnan(fp8_row_at(rows + 4 * ROW_BYTES, K, GROUP, 1)));
 }
 
 /* ---- products ---- */
@@ -121,7 +122,7 @@ struct numbers {
     float scales[EXPERTS * N * 3];
     float wide[EXPERTS * N * C];
     float x[TOKENS * ACTIVE * C], x_wide[TOKENS * ACTIVE * C];
-    uint8_t rows[TOKENS * ACTIVE * (C + 12)];
+    uint8_t rows[TOKENS * ACTIVE * (C + 24)];
     struct call_fp8 fp8;
 };
 
@@ -360,15 +361,30 @@ enum { HEADS = 4, KV = 2, D = 160, TOTAL = 9, KEPT = 6, WIDE = D + 8, PAGE = 4 }
 
 /* Keys and values of TOTAL tokens, queries, and what is cached of the first KEPT of them. */
 static float q[TOTAL][HEADS][D], k[TOTAL][KV][D], v[TOTAL][KV][D];
-static uint8_t narrow[2][KV][KEPT][WIDE];
-static float expanded[2][KV][KEPT][D];
+static uint8_t narrow[2 * KV * KEPT * WIDE];
+static float expanded[2 * KV][KEPT][D];
 
-static void expand_rows(float *to, const uint8_t *from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        for (int d = 0; d < D; d++) {
-            to[i * D + d] = fp8_row_at(from + i * WIDE, D, FP8_HEAD_GROUP, d);
-        }
+/* The numbers of a cached head. */
+static void expand_head(float *to, const uint8_t *from, struct fp8_place place) {
+    for (int d = 0; d < D; d++) {
+        to[d] = e4m3_to_float(from[place.codes + d]) *
+                fp8_scale_at(from + place.scales, d / FP8_HEAD_GROUP);
     }
+}
+
+/* A cached head is what these numbers are as a row. */
+static void assert_head(const uint8_t *cached, struct fp8_place place, const float *numbers) {
+    uint8_t want[WIDE];
+    fp8_row_from(want, numbers, D, FP8_HEAD_GROUP);
+    ck_assert_mem_eq(cached + place.codes, want, D);
+    ck_assert_mem_eq(cached + place.scales, want + D, WIDE - D);
+}
+
+static void put_head(uint8_t *cached, struct fp8_place place, const float *numbers) {
+    uint8_t row[WIDE];
+    fp8_row_from(row, numbers, D, FP8_HEAD_GROUP);
+    memcpy(cached + place.codes, row, D);
+    memcpy(cached + place.scales, row + D, WIDE - D);
 }
 
 static void fill_heads(void) {
@@ -403,14 +419,13 @@ TEST(cached_rows_in_fp8_are_attended_to_as_the_numbers_that_they_are) {
     ref_keep(&keep);
     for (int row = 0; row < KEPT; row++) {
         for (int head = 0; head < KV; head++) {
-            uint8_t want[WIDE];
-            fp8_row_from(want, k[row][head], D, FP8_HEAD_GROUP);
-            ck_assert_mem_eq(narrow[0][head][row], want, WIDE);
-            fp8_row_from(want, v[row][head], D, FP8_HEAD_GROUP);
-            ck_assert_mem_eq(narrow[1][head][row], want, WIDE);
+            for (int of = 0; of < 2; of++) {
+                const struct fp8_place place = fp8_packed(KV, KEPT, D, of * KV + head, row);
+                assert_head(narrow, place, of == 0 ? k[row][head] : v[row][head]);
+                expand_head(expanded[of * KV + head][row], narrow, place);
+            }
         }
     }
-    expand_rows(&expanded[0][0][0][0], &narrow[0][0][0][0], 2 * KV * KEPT);
     for (int own_cached = 0; own_cached < 2; own_cached++) {
         for (int i = 0; i < 3; i++) {
             const struct call_block_attention call = {.q = q[KEPT],
@@ -445,7 +460,7 @@ TEST(cached_rows_in_fp8_are_attended_to_as_the_numbers_that_they_are) {
 /* Rows of a pool of pages: token t's is row 4 (t / 4 swapped with its neighbour) + t mod 4. */
 TEST(pages_in_fp8_are_attended_to_as_the_numbers_that_they_are) {
     enum { PAGES = 4 };
-    static uint8_t pool[2][PAGES * PAGE][KV][WIDE];
+    static uint8_t pool[2][PAGES * PAGE][KV * WIDE];
     static float wide[2][PAGES * PAGE][KV][D], y[3][TOTAL][HEADS][D];
     const int32_t start[2] = {0, TOTAL}, pages[PAGES] = {1, 0, 3, 2};
     int32_t extent[TOTAL];
@@ -455,11 +470,13 @@ TEST(pages_in_fp8_are_attended_to_as_the_numbers_that_they_are) {
         const int row = pages[t / PAGE] * PAGE + t % PAGE;
         extent[t] = t + 1;
         for (int head = 0; head < KV; head++) {
-            fp8_row_from(pool[0][row][head], k[t][head], D, FP8_HEAD_GROUP);
-            fp8_row_from(pool[1][row][head], v[t][head], D, FP8_HEAD_GROUP);
+            for (int of = 0; of < 2; of++) {
+                const struct fp8_place place = fp8_paged(KV, D, head);
+                put_head(pool[of][row], place, of == 0 ? k[t][head] : v[t][head]);
+                expand_head(wide[of][row][head], pool[of][row], place);
+            }
         }
     }
-    expand_rows(&wide[0][0][0][0], &pool[0][0][0][0], 2LL * PAGES * PAGE * KV);
     for (int i = 0; i < 3; i++) {
         const struct call_paged_attention call = {
             .q = q,
@@ -496,7 +513,7 @@ TEST(rotated_keys_and_values_are_cached_in_fp8) {
     enum { T = 3, ROWS_OF_POOL = 4 };
     static float qkv[T][HEADS + 2 * KV][D], cos_sin[16 * D], queries[2][T][HEADS][D];
     static float wide[2][ROWS_OF_POOL][KV][D], k_norm[D];
-    static uint8_t cached[2][ROWS_OF_POOL][KV][WIDE];
+    static uint8_t cached[2][ROWS_OF_POOL][KV * WIDE];
     const int32_t positions[T] = {3, 9, 1}, rows[T] = {2, -1, 0};
     fill(&qkv[0][0][0], sizeof qkv / sizeof(float), "qkv");
     fill(k_norm, D, "k norm");
@@ -526,9 +543,8 @@ TEST(rotated_keys_and_values_are_cached_in_fp8) {
         ck_assert_mem_eq(queries[0], queries[1], sizeof queries[0]);
         for (int t = 0; t < T; t += 2) {
             for (int i = 0; i < 2 * KV; i++) {
-                uint8_t want[WIDE];
-                fp8_row_from(want, wide[i % 2][rows[t]][i / 2], D, FP8_HEAD_GROUP);
-                ck_assert_mem_eq(cached[i % 2][rows[t]][i / 2], want, WIDE);
+                assert_head(cached[i % 2][rows[t]], fp8_paged(KV, D, i / 2),
+                            wide[i % 2][rows[t]][i / 2]);
             }
         }
     }
@@ -538,7 +554,7 @@ TEST(rotated_keys_and_values_are_cached_in_fp8) {
 TEST(chosen_rows_are_packed_in_fp8) {
     const int32_t start[2] = {0, TOTAL}, block_start[1] = {2}, block_end[1] = {4}, kept[1] = {3};
     const int64_t cache_start[1] = {0}, score_start[1] = {0};
-    static uint8_t packed[2][KV][3][WIDE];
+    static uint8_t packed[2 * KV * 3 * WIDE];
     float scores[KV * TOTAL];
     int32_t indices[KV * TOTAL];
     fill_heads();
@@ -568,12 +584,9 @@ TEST(chosen_rows_are_packed_in_fp8) {
     device_cpu.close(device);
     for (int head = 0; head < KV; head++) {
         for (int i = 0; i < 3; i++) {
-            uint8_t want[WIDE];
             const int token = indices[head * (TOTAL - 2) + i];
-            fp8_row_from(want, k[token][head], D, FP8_HEAD_GROUP);
-            ck_assert_mem_eq(packed[0][head][i], want, WIDE);
-            fp8_row_from(want, v[token][head], D, FP8_HEAD_GROUP);
-            ck_assert_mem_eq(packed[1][head][i], want, WIDE);
+            assert_head(packed, fp8_packed(KV, 3, D, head, i), k[token][head]);
+            assert_head(packed, fp8_packed(KV, 3, D, KV + head, i), v[token][head]);
         }
     }
 }

@@ -53,7 +53,8 @@ static bool kernel_named(const char *text, char *name, size_t size) {
     const char *at = strstr(text, "__global__") + strlen("__global__"), *open;
     while ((open = strchr(at, '(')) != NULL) {
         const char *begin = open;
-        while (begin > at && (begin[-1] == '_' || (begin[-1] >= 'a' && begin[-1] <= 'z'))) {
+        while (begin > at && (begin[-1] == '_' || (begin[-1] >= 'a' && begin[-1] <= 'z') ||
+                              (begin[-1] >= '0' && begin[-1] <= '9'))) {
             begin--;
         }
         if (begin < open && strncmp(begin, "__launch_bounds__", 17) != 0) {

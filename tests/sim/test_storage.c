@@ -128,7 +128,7 @@ TEST(channels_have_a_scale_each) {
     const struct model *m = system->model;
     const struct op_work down = work_of(system, "down", 3);
     ck_assert_double_eq(down.weight_bytes, (double)(m->hidden * (m->ffn + 4.0)));
-    ck_assert_double_eq(down.row_bytes, 3 * (m->ffn + 4.0 + 2.0 * m->hidden));
+    ck_assert_double_eq(down.row_bytes, 3 * (m->ffn + 16.0 + 2.0 * m->hidden));
     ck_assert_double_eq(down.fp8_flops, down.flops);
     const int64_t rows = m->layers * ((int64_t)(m->heads + 2 * m->kv_heads) * m->head_dim +
                                       2 * (int64_t)m->hidden + 2 * (int64_t)m->ffn);

@@ -268,7 +268,7 @@ _G42 = (
     ("system", "NAME", "whose pages are counted (default: one that serves the model)"),
     ("tensor-parallel", "N", "devices of this machine that hold the model together (default: 1)"),
     ("expert-parallel", None, "they divide a mixture's experts instead of every expert's width"),
-    ("set", "storage.KEY=TYPE", "measure products of other types: storage.weights, storage.activations and storage.head (default: all as the back end computes)"),
+    ("set", "storage.KEY=TYPE", "measure products and attention of other types: storage.weights, storage.activations, storage.head and storage.cache (default: all as the back end computes)"),
     ("max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)"),
     ("minutes", "M", "how long to measure (default: 6); less time means fewer rounds of operators, one at least, then fewer of whole steps, then fewer steps"),
     ("clocks", None, "let the card rest between measurements and hold steps, for its clock and power (where it counts its energy)"),
