@@ -111,7 +111,7 @@ struct system_request {
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
 
-/* Of so many rows of a request's cached state: layers with a window hold the last ones. */
+/* Bytes of this many rows of a request's cached state: layers with a window hold the last ones. */
 int64_t system_rows_bytes(const struct system *system, uint32_t rows);
 
 /* Whether it was resolved for want of the workload's longest canvas: open it again with that. */
