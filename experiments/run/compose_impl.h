@@ -28,7 +28,7 @@ int compose_open_traffic(const struct run_request *request, struct composition *
 uint64_t compose_traffic_digest(const struct recorded *traffic);
 
 /* ERR_USAGE where the system cannot play the decode trace. */
-int compose_check_decode(const struct composition *c, struct err *err);
+int compose_check_decode(struct composition *c, struct err *err);
 
 /* A warning for each setting of the user's that nothing of the run, which is over, has read. */
 void compose_warn_of_unused(struct composition *c);

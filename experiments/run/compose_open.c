@@ -321,8 +321,9 @@ int compose_read_decode(const char *path, struct composition *c, struct err *err
     return status;
 }
 
-/* Whether the system can play it: its recorded commits count, whatever the decoder. */
-int compose_check_decode(const struct composition *c, struct err *err) {
+/* Whether the system can play it: its recorded commits count, whatever the decoder; only whether a
+ * pass may commit none is the decoder's to say. */
+int compose_check_decode(struct composition *c, struct err *err) {
     const struct system *system = c->system;
     if (c->decode == NULL) {
         return 0;
@@ -348,6 +349,7 @@ int compose_check_decode(const struct composition *c, struct err *err) {
                                        : "what they were drafted as",
                          system->decoder->policy.name);
     }
+    c->decode_source.takes_back = c->decode_source.takes_back || system->decoder->take_back != NULL;
     uint32_t block_tokens = decode_trace_block_tokens(c->decode);
     return block_tokens == system->settings.block_tokens
                ? 0
