@@ -14,8 +14,13 @@ bool num_u64(const char *text, uint64_t max, uint64_t *out) {
     if (!is_digit(text[0])) {
         return false;
     }
+    enum { SAFE_DIGITS = 19 }; /* as many are no more than UINT64_MAX */
     uint64_t value = 0;
-    for (const char *c = text; *c != '\0'; c++) {
+    const char *c = text;
+    for (; is_digit(*c) && c < text + SAFE_DIGITS; c++) {
+        value = value * 10 + (uint64_t)(*c - '0');
+    }
+    for (; *c != '\0'; c++) {
         if (!is_digit(*c)) {
             return false;
         }

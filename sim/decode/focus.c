@@ -83,22 +83,45 @@ static float rank(const struct masked_deltas *of, uint32_t i) {
     return of->delta[i];
 }
 
+/* The k largest of those that are not kept yet, at most MOST_AT_ONCE, the earlier one on a tie;
+ * returns how many there are. */
+enum { MOST_AT_ONCE = 16 };
+static uint32_t select_some(const struct masked_deltas *of, uint32_t k, uint8_t *keep) {
+    struct {
+        float rank;
+        uint32_t at;
+    } best[MOST_AT_ONCE]; /* falling */
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < of->length; i++) {
+        if (!is_masked(of, i) || keep[i] || isnan(of->delta[i])) {
+            continue;
+        }
+        const float own = rank(of, i);
+        uint32_t at = n;
+        while (at > 0 && own > best[at - 1].rank) {
+            at--;
+        }
+        if (at < k) {
+            n += n < k;
+            for (uint32_t j = n - 1; j > at; j--) {
+                best[j] = best[j - 1];
+            }
+            best[at].rank = own;
+            best[at].at = i;
+        }
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        keep[best[j].at] = 1;
+    }
+    return n;
+}
+
 static void select_largest(const struct masked_deltas *of, uint32_t k, uint8_t *keep) {
     for (uint32_t i = 0; i < of->length; i++) {
         keep[i] = 0;
     }
-    for (; k > 0; k--) {
-        uint32_t best = of->length;
-        for (uint32_t i = 0; i < of->length; i++) {
-            if (is_masked(of, i) && !keep[i] && !isnan(of->delta[i]) &&
-                (best == of->length || rank(of, i) > rank(of, best))) {
-                best = i;
-            }
-        }
-        if (best == of->length) {
-            return;
-        }
-        keep[best] = 1;
+    for (uint32_t some = 1; k > 0 && some > 0; k -= some) {
+        some = select_some(of, k < MOST_AT_ONCE ? k : MOST_AT_ONCE, keep);
     }
 }
 

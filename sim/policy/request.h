@@ -49,17 +49,17 @@ enum window_edits {
 
 /* Of a request, for the functions of sim/policy/window.h, which say what each means. */
 struct window {
-    uint32_t steps, block, passes, first, masked, length;
-    uint32_t known, uncached, kept, reach, earlier;
-    uint32_t before, width, threshold, front, active, most, slides;
-    uint32_t unseen;
-    uint32_t edits; /* enum window_edits */
+    uint32_t steps, block, passes, first, masked, length, known, front, uncached;
+    uint16_t most;
+    uint8_t slides;
+    uint8_t edits; /* enum window_edits */
+    uint32_t kept, reach, earlier, before, width, threshold, active, unseen;
 };
 
 struct request {
     /* Progress. A line of the processor's cache, 64 bytes, has what every step changes, each next
      * to one that stays the same, so that compilers do not gather them in vectors, which is slower.
-     */
+     * All of a request are whole lines, of which requests side by side share none. */
     uint32_t steps;            /* steps done over all blocks */
     uint32_t state;            /* enum request_state */
     uint32_t committed_tokens; /* over all blocks */

@@ -241,7 +241,7 @@ void window_enter_next(struct request *request);
 
 /* As many blocks may be in flight, of this window and of those to come. */
 static inline void window_allow_blocks(struct request *request, uint32_t most) {
-    request->window.most = most;
+    request->window.most = (uint16_t)most;
 }
 
 /* It slides: after each pass it begins at its first masked position, and is as long again where the

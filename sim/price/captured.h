@@ -21,11 +21,11 @@ enum { MAX_CAPTURED = 64, MAX_KNOWN_STEPS = 2 * MAX_CAPTURED };
 /* All zero before the first step. */
 struct captured {
     struct {
-        uint64_t key, last_used; /* last_used 0: free */
+        uint64_t key;
         bool is_captured;
-    } steps[MAX_KNOWN_STEPS];
-    uint64_t n_uses;
-    uint32_t n_captured;
+    } steps[MAX_KNOWN_STEPS]; /* n_known of them are taken */
+    uint32_t n_known, n_captured;
+    uint8_t order[MAX_KNOWN_STEPS]; /* their places: the one used longest ago first */
     uint8_t last[MAX_KNOWN_STEPS]; /* where a key with these last bits was found: the first guess */
 };
 

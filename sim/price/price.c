@@ -12,36 +12,52 @@
 
 /* ---- captured steps ---- */
 
-/* Of those that are captured or of those that are not. */
+/* Of those that are captured or of those that are not: the one used longest ago. */
 static uint32_t oldest(const struct captured *captured, bool is_captured) {
-    uint32_t found = MAX_KNOWN_STEPS;
-    for (uint32_t i = 0; i < MAX_KNOWN_STEPS; i++) {
-        if (captured->steps[i].is_captured == is_captured &&
-            (found == MAX_KNOWN_STEPS ||
-             captured->steps[i].last_used < captured->steps[found].last_used)) {
-            found = i;
-        }
+    uint32_t i = 0;
+    while (i < captured->n_known &&
+           captured->steps[captured->order[i]].is_captured != is_captured) {
+        i++;
     }
-    ASSERT(found < MAX_KNOWN_STEPS);
-    return found;
+    ASSERT(i < captured->n_known);
+    return captured->order[i];
 }
 
 static bool is_at(const struct captured *captured, uint32_t place, uint64_t key) {
-    return captured->steps[place].last_used != 0 && captured->steps[place].key == key;
+    return place < captured->n_known && captured->steps[place].key == key;
+}
+
+/* The place of a key that is not known yet. */
+static uint32_t take_place(struct captured *captured) {
+    if (captured->n_known == MAX_KNOWN_STEPS) {
+        return oldest(captured, false);
+    }
+    captured->order[captured->n_known] = (uint8_t)captured->n_known;
+    return captured->n_known++;
+}
+
+/* Moves it to the end of the order. */
+static void use_place(struct captured *captured, uint32_t place) {
+    uint8_t *end = captured->order + captured->n_known - 1;
+    if (*end != place) {
+        uint8_t *at = memchr(captured->order, (int)place, captured->n_known);
+        memmove(at, at + 1, (size_t)(end - at));
+        *end = (uint8_t)place;
+    }
 }
 
 uint32_t captured_find(struct captured *captured, uint64_t key, bool *is_new) {
     uint8_t *last = &captured->last[key % MAX_KNOWN_STEPS];
     uint32_t place = is_at(captured, *last, key) ? *last : 0;
-    while (place < MAX_KNOWN_STEPS && !is_at(captured, place, key)) {
+    while (place < captured->n_known && captured->steps[place].key != key) {
         place++;
     }
-    *is_new = place == MAX_KNOWN_STEPS;
+    *is_new = place == captured->n_known;
     if (*is_new) {
-        place = oldest(captured, false);
+        place = take_place(captured);
         captured->steps[place].key = key;
     }
-    captured->steps[place].last_used = ++captured->n_uses;
+    use_place(captured, place);
     *last = (uint8_t)place;
     return place;
 }
@@ -81,18 +97,26 @@ static uint64_t hash_word(uint64_t hash, uint64_t word) {
 }
 
 uint64_t captured_hash(const void *bytes, size_t n) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325), word;
+    enum { LANES = 4 }; /* which the processor multiplies side by side */
+    uint64_t hash = UINT64_C(0xcbf29ce484222325), word[LANES];
+    uint64_t lanes[LANES] = {hash, ~hash, hash << 1, ~hash << 1};
     size_t at = 0;
     for (; at + sizeof word <= n; at += sizeof word) {
-        memcpy(&word, (const char *)bytes + at, sizeof word);
-        hash = hash_word(hash, word);
+        memcpy(word, (const char *)bytes + at, sizeof word);
+        for (int i = 0; i < LANES; i++) {
+            lanes[i] = hash_word(lanes[i], word[i]);
+        }
     }
-    if (at == n) {
-        return hash;
+    for (int i = 0; at > 0 && i < LANES; i++) {
+        hash = hash_word(hash, lanes[i]);
     }
-    word = 0;
-    memcpy(&word, (const char *)bytes + at, n - at);
-    return hash_word(hash, word);
+    for (; at < n; at += sizeof *word) {
+        const size_t left = n - at < sizeof *word ? n - at : sizeof *word;
+        *word = 0;
+        memcpy(word, (const char *)bytes + at, left);
+        hash = hash_word(hash, *word);
+    }
+    return hash;
 }
 
 /* Of the spans that attend to themselves, and of the others; and how many decide nothing. */

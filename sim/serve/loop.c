@@ -81,7 +81,7 @@ static int take_cancellations(struct loop *loop, struct err *err) {
     while (source->cancelled != NULL && source->cancelled(source->state, &id)) {
         cancel_now(&loop->life, id);
     }
-    return cancel_due(&loop->life, err);
+    return loop->life.next_cancel_ns <= loop->life.now_ns ? cancel_due(&loop->life, err) : 0;
 }
 
 /* ---- scheduling ---- */

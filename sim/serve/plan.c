@@ -76,7 +76,7 @@ static bool add_block(struct lifecycle *life, uint32_t slot) {
     return true;
 }
 
-void plan_marks(struct lifecycle *life, uint32_t slot) {
+void plan_several(struct lifecycle *life, uint32_t slot) {
     const struct settings *settings = &life->system->settings;
     struct request *request = &life->requests[slot];
     uint32_t mark = 0;
@@ -340,7 +340,10 @@ static int ask_cache(const struct lifecycle *life, struct request *request, uint
                      uint32_t *holds, struct err *err) {
     const struct system *system = life->system;
     const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
-    const struct row_sets before = request->rows;
+    struct row_sets before;
+    if (life->checks_rows) {
+        before = request->rows;
+    }
     *holds = cache_plan(system->cache, system->cache_state, memory, request);
     if (*holds == 0 || request->span.first_queries == 0) {
         return plan_broken_promise(life, &system->cache->policy, "cache",

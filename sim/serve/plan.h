@@ -15,7 +15,13 @@ void plan_front(struct lifecycle *life, uint32_t slot);
 
 /* Where several blocks are in flight: takes more of them into it, as far as those before them are
  * decided, and says which of them passes decide on. */
-void plan_marks(struct lifecycle *life, uint32_t slot);
+void plan_several(struct lifecycle *life, uint32_t slot);
+
+static inline void plan_marks(struct lifecycle *life, uint32_t slot) {
+    if (life->system->settings.blocks_in_flight > 1 || life->system->settings.window_slides) {
+        plan_several(life, slot);
+    }
+}
 
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */

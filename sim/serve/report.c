@@ -57,7 +57,7 @@ struct request_record request_record_of(const struct arrival *arrival) {
 
 static int tell_event(const struct lifecycle *life, const struct event_record *record,
                       struct err *err) {
-    for (uint32_t i = 0; life->wants_events && i < life->asked->n_sinks; i++) {
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
         const struct sink *sink = &life->asked->sinks[i];
         if (sink->event != NULL && sink->event(sink->state, record, err) != 0) {
             return (int)err->kind;
@@ -68,6 +68,9 @@ static int tell_event(const struct lifecycle *life, const struct event_record *r
 
 int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err) {
+    if (!life->wants_events) {
+        return 0;
+    }
     const struct event_record record = {
         .time_ns = life->now_ns, .request = id, .kind = kind, .replica = replica, .detail = detail};
     return tell_event(life, &record, err);
@@ -75,6 +78,9 @@ int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint
 
 int report_block(struct lifecycle *life, const struct request *request, uint32_t replica,
                  struct err *err) {
+    if (!life->wants_events) {
+        return 0;
+    }
     const uint32_t end = window_first(request) + window_front(request);
     const struct event_record record = {.time_ns = life->now_ns,
                                         .request = request->id,

@@ -196,7 +196,7 @@ TEST(random_blocks_are_selected_by_the_definition) {
         struct focus_rule rule = released;
         rule.alpha = 0.5 + 2 * rng_uniform(&rng);
         rule.std_alone = round % 3 == 0;
-        double average = 6 * rng_uniform(&rng);
+        double average = (round % 4 == 0 ? 40 : 6) * rng_uniform(&rng);
         int32_t frontier = (int32_t)below(&rng, length + 1) - 1;
         ck_assert_uint_eq(
             focus_select(&rule, length, pending, masked, delta, average, frontier, keep),

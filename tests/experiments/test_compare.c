@@ -314,13 +314,13 @@ TEST(policies_are_compared_over_a_key) {
     char over[1024];
     const char *plugin = suite_plugin("state_scheduler"), *other = suite_plugin("static_scheduler");
     snprintf(over, sizeof over, "scheduler=%s,look-ahead,%s", plugin,
-             suite_plugin("paced_scheduler"));
+             suite_plugin("template_scheduler"));
     json_t *all = JSON("compare", "--roofline", "--systems", "dllm-serve,sdar", "--over", over,
                        "--requests", "20", "--rate", "2");
     ck_assert_uint_eq(json_array_size(all), 6);
-    static const char *const names[] = {"dllm-serve, counting", "dllm-serve, look-ahead",
-                                        "dllm-serve, paced",    "sdar, counting",
-                                        "sdar, look-ahead",     "sdar, paced"};
+    static const char *const names[] = {"dllm-serve, counting",       "dllm-serve, look-ahead",
+                                        "dllm-serve, shortest-first", "sdar, counting",
+                                        "sdar, look-ahead",           "sdar, shortest-first"};
     for (size_t i = 0; i < 6; i++) {
         const json_t *one = json_array_get(all, i), *at = json_object_get(one, "over");
         ck_assert_str_eq(json_string_value(json_object_get(at, "name")), names[i]);
@@ -367,28 +367,29 @@ TEST(policies_are_compared_over_a_key) {
 /* In tables, not in what a point is found again by; the same words as those of compare. */
 TEST(plug_ins_are_called_by_their_own_names_in_grids_and_capacities) {
     char over[1024], grid[1024];
-    const char *paced = suite_plugin("paced_scheduler"),
+    const char *mine = suite_plugin("template_scheduler"),
                *counting = suite_plugin("state_scheduler");
-    snprintf(grid, sizeof grid, "[sweep]\nrequests = 4\nset.scheduler = %s, look-ahead\n", paced);
+    snprintf(grid, sizeof grid, "[sweep]\nrequests = 4\nset.scheduler = %s, look-ahead\n", mine);
     const char *file = scratch_write("names.ini", grid);
     char *text = PRINTS("sweep", file);
-    ck_assert_msg(strstr(text, " paced ") != NULL && strstr(text, paced) == NULL, "%s", text);
+    ck_assert_msg(strstr(text, " shortest-first ") != NULL && strstr(text, mine) == NULL, "%s",
+                  text);
     free(text);
     json_t *all = JSON("sweep", file);
     const json_t *point = json_object_get(json_array_get(all, 0), "point");
-    ck_assert_str_eq(json_string_value(json_object_get(point, "scheduler")), paced);
+    ck_assert_str_eq(json_string_value(json_object_get(point, "scheduler")), mine);
     json_decref(all);
-    snprintf(over, sizeof over, "scheduler=%s,%s,%s", paced, counting,
+    snprintf(over, sizeof over, "scheduler=%s,%s,%s", mine, counting,
              suite_plugin("static_scheduler"));
     const char *plain = scratch_write("plain.ini", "[sweep]\nrequests = 4\n");
     text = PRINTS("sweep", plain, "--over", over, "--over", "max_requests=2");
-    ck_assert_msg(strstr(text, " paced ") != NULL && strstr(text, " counting (/") != NULL, "%s",
-                  text);
+    ck_assert_msg(strstr(text, " shortest-first ") != NULL && strstr(text, " counting (/") != NULL,
+                  "%s", text);
     free(text);
     text = PRINTS("capacity", "--roofline", "--requests", "20", "--no-curve", "--slo",
                   "mean latency<100s", "--over", over);
-    ck_assert_msg(strstr(text, " paced ") != NULL && strstr(text, " counting (/") != NULL, "%s",
-                  text);
+    ck_assert_msg(strstr(text, " shortest-first ") != NULL && strstr(text, " counting (/") != NULL,
+                  "%s", text);
     free(text);
     REFUSES(2, "lists values of scheduler already", "sweep", file, "--over", over);
     REFUSES(2, "--over: systems are listed by --systems", "sweep", plain, "--over", "system=sdar");

@@ -173,7 +173,7 @@ TEST(the_longest_of_its_spans_tell_a_step_where_they_are_known) {
 }
 
 TEST(hashes_differ_with_each_byte_and_length) {
-    unsigned char bytes[24];
+    unsigned char bytes[83]; /* twice the words that are hashed side by side, and more */
     uint64_t hashes[1 + sizeof bytes + 8 * sizeof bytes];
     size_t n = 0;
     for (size_t i = 0; i < sizeof bytes; i++) {
@@ -197,8 +197,21 @@ TEST(hashes_differ_with_each_byte_and_length) {
 }
 
 TEST(words_that_change_places_have_another_hash) {
-    const uint64_t one[] = {1, 2, 3}, other[] = {2, 1, 3};
-    ck_assert_uint_ne(captured_hash(one, sizeof one), captured_hash(other, sizeof other));
+    enum { N = 10 };
+    uint64_t words[N];
+    for (uint64_t i = 0; i < N; i++) {
+        words[i] = i;
+    }
+    const uint64_t hash = captured_hash(words, sizeof words);
+    for (int a = 0; a < N; a++) {
+        for (int b = 0; b < a; b++) {
+            words[a] = (uint64_t)b;
+            words[b] = (uint64_t)a;
+            ck_assert_uint_ne(captured_hash(words, sizeof words), hash);
+            words[a] = (uint64_t)a;
+            words[b] = (uint64_t)b;
+        }
+    }
 }
 
 SUITE("captured")

@@ -159,4 +159,17 @@ TEST(a_key_is_that_of_the_committed_tokens_where_every_pass_commits) {
     ck_assert_uint_ne(window_draw_key(&request, 9), rng_key(9, 7, 3));
 }
 
+/* A tenth of the simulator's speed went when requests grew over this. */
+TEST(requests_are_whole_lines_and_what_a_step_changes_lies_in_the_first) {
+    enum { LINE = 64 };
+    ck_assert_uint_eq(sizeof(struct request) % LINE, 0);
+    ck_assert_uint_le(sizeof(struct request), 7 * LINE);
+    ck_assert_uint_lt(offsetof(struct request, steps_to_change), LINE);
+    const size_t last[] = {offsetof(struct window, masked), offsetof(struct window, known),
+                           offsetof(struct window, front), offsetof(struct window, edits)};
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
+        ck_assert_uint_lt(offsetof(struct request, window) + last[i], LINE);
+    }
+}
+
 SUITE("window")
