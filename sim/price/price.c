@@ -89,36 +89,6 @@ bool captured_issues(struct captured *captured, uint64_t key) {
     return issues;
 }
 
-/* FNV-1a over words of eight bytes, with a multiplier of as many bits, whose upper half is folded
- * into the lower one. */
-static uint64_t hash_word(uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
-    return hash ^ hash >> 32;
-}
-
-uint64_t captured_hash(const void *bytes, size_t n) {
-    enum { LANES = 4 }; /* which the processor multiplies side by side */
-    uint64_t hash = UINT64_C(0xcbf29ce484222325), word[LANES];
-    uint64_t lanes[LANES] = {hash, ~hash, hash << 1, ~hash << 1};
-    size_t at = 0;
-    for (; at + sizeof word <= n; at += sizeof word) {
-        memcpy(word, (const char *)bytes + at, sizeof word);
-        for (int i = 0; i < LANES; i++) {
-            lanes[i] = hash_word(lanes[i], word[i]);
-        }
-    }
-    for (int i = 0; at > 0 && i < LANES; i++) {
-        hash = hash_word(hash, lanes[i]);
-    }
-    for (; at < n; at += sizeof *word) {
-        const size_t left = n - at < sizeof *word ? n - at : sizeof *word;
-        *word = 0;
-        memcpy(word, (const char *)bytes + at, left);
-        hash = hash_word(hash, *word);
-    }
-    return hash;
-}
-
 /* Of the spans that attend to themselves, and of the others; and how many decide nothing. */
 struct longest {
     int64_t full_queries, block_queries, logit_rows, candidates, pages, n_commit;

@@ -259,14 +259,15 @@ TEST(plots_tell_tenants_and_priorities_apart) {
 TEST(plots_call_a_plug_in_by_its_name) {
     const char *db = scratch_path("own.db");
     free(PRINTS("run", "--requests", "4", "--db", db, "--scheduler",
-                suite_plugin("paced_scheduler")));
+                suite_plugin("template_scheduler")));
     free(PRINTS("run", "--requests", "4", "--db", db, "--scheduler",
                 suite_plugin("state_scheduler")));
     free(PRINTS("run", "--requests", "4", "--db", db, "--scheduler",
                 suite_plugin("static_scheduler")));
     char *text = PRINTS("plot", db, "-x", "scheduler", "-y", "tpf", "--json");
-    ck_assert_msg(strstr(text, "\"paced\"") != NULL && strstr(text, "\"counting (/") != NULL, "%s",
-                  text);
+    ck_assert_msg(strstr(text, "\"shortest-first\"") != NULL &&
+                      strstr(text, "\"counting (/") != NULL,
+                  "%s", text);
     free(text);
 }
 
