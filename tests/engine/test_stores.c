@@ -211,12 +211,10 @@ static struct system *small_system(const char *cache, const char *scope, const c
     return system;
 }
 
-static struct sessions open_small(const struct system *system) {
-    struct sessions sessions;
+static void open_small(const struct system *system, struct sessions *sessions) {
     struct err err = {0};
-    ck_assert_msg(sessions_open(&sessions, system, NULL, &small, 1, &err) == 0, "%s", err.text);
+    ck_assert_msg(sessions_open(sessions, system, NULL, &small, 1, &err) == 0, "%s", err.text);
     memset(&device, 0, sizeof device);
-    return sessions;
 }
 
 /* The request as the loop has it before step `step` of block `block`. */
@@ -317,12 +315,13 @@ static const char *const scopes[] = {"queries", "generation", "block", "masked"}
 /* Every step of the first two blocks and of the last, shorter one; every second position of a
  * block is committed as the steps go on. */
 static void check_sessions(struct system *system, bool shifted) {
-    struct sessions sessions = open_small(system);
+    struct sessions sessions;
+    open_small(system, &sessions);
     struct members members;
     members_open(&members, &sessions);
     struct err err = {0};
     struct request request = request_at(system, 0, 0, BLOCK);
-    int status = sessions_admit(&sessions, 0, &request, NULL, &err);
+    int status = sessions_admit(&sessions, 0, &request, NULL, NULL, &err);
     ck_assert_msg(status == 0, "%s", err.text);
     for (uint32_t block = 0; block < 3; block++) {
         uint32_t length = OUTPUT - block * BLOCK < BLOCK ? OUTPUT - block * BLOCK : BLOCK;
@@ -391,14 +390,15 @@ TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
     few.vocab = 4;
     few.mask_token = 2;
     system->model = &few;
-    struct sessions sessions = open_small(system);
+    struct sessions sessions;
+    open_small(system, &sessions);
     struct err err = {0};
     struct request request = request_at(system, 0, 0, BLOCK);
     int32_t first[PROMPT], given[PROMPT], output[OUTPUT];
     uint32_t seen[4] = {0};
     for (uint32_t slot = 0; slot < 4; slot++) {
         request.id = slot / 2; /* slots 0 and 1 hold the same request */
-        ck_assert_int_eq(sessions_admit(&sessions, slot, &request, NULL, &err), 0);
+        ck_assert_int_eq(sessions_admit(&sessions, slot, &request, NULL, NULL, &err), 0);
         const int32_t *canvas = device.canvas + sessions.by_slot[slot].canvas;
         for (int i = 0; i < CANVAS; i++) {
             ck_assert_int_eq(canvas[i] == 2, i >= PROMPT);
@@ -416,7 +416,7 @@ TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
     for (int i = 0; i < PROMPT; i++) {
         given[i] = i % 4;
     }
-    ck_assert_int_eq(sessions_admit(&sessions, 3, &request, given, &err), 0);
+    ck_assert_int_eq(sessions_admit(&sessions, 3, &request, given, NULL, &err), 0);
     ck_assert_mem_eq(device.canvas + sessions.by_slot[3].canvas, given, sizeof given);
     ck_assert_int_eq(sessions_read(&sessions, 3, output, &err), 0);
     ck_assert_int_eq(output[0], 2);
@@ -426,28 +426,29 @@ TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
 
 TEST(a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full) {
     struct system *system = small_system("dual", "block", "fixed");
-    struct sessions sessions = open_small(system);
+    struct sessions sessions;
+    open_small(system, &sessions);
     struct err err = {0};
     struct request requests[4];
     /* Three of a third each; the middle one leaves, then the first: two gaps that are none. */
     for (uint32_t slot = 0; slot < 4; slot++) {
         requests[slot] = request_at(system, 0, 0, BLOCK);
         requests[slot].kv_bytes = BYTES / 4 / 64 * 64;
-        ck_assert_int_eq(sessions_admit(&sessions, slot, &requests[slot], NULL, &err), 0);
+        ck_assert_int_eq(sessions_admit(&sessions, slot, &requests[slot], NULL, NULL, &err), 0);
         memset(device.pool + sessions.by_slot[slot].store_bytes, 'a' + (int)slot,
                (size_t)requests[slot].kv_bytes);
     }
     sessions_release(&sessions, 0);
     sessions_release(&sessions, 2);
     requests[0].kv_bytes = BYTES / 2;
-    ck_assert_int_eq(sessions_admit(&sessions, 0, &requests[0], NULL, &err), 0);
+    ck_assert_int_eq(sessions_admit(&sessions, 0, &requests[0], NULL, NULL, &err), 0);
     ck_assert_uint_gt(device.n_moves, 0);
     for (uint32_t slot = 1; slot < 4; slot += 2) {
         for (int64_t i = 0; i < requests[slot].kv_bytes; i++) {
             ck_assert_int_eq(device.pool[sessions.by_slot[slot].store_bytes + i], 'a' + (int)slot);
         }
     }
-    ck_assert_int_eq(sessions_admit(&sessions, 2, &requests[2], NULL, &err), ERR_WORLD);
+    ck_assert_int_eq(sessions_admit(&sessions, 2, &requests[2], NULL, NULL, &err), ERR_WORLD);
     ASSERT_SAYS(err.text, "the pool of cached rows is full: 16 KiB wanted, 0 B left");
     sessions_close(&sessions);
     system_close(system);
@@ -468,7 +469,7 @@ TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     requests[0].kv_bytes = BYTES / 2;
     requests[1].kv_bytes = BYTES / 4;
     for (uint32_t slot = 0; slot < 2; slot++) {
-        ck_assert_int_eq(sessions_admit(&sessions, slot, &requests[slot], NULL, &err), 0);
+        ck_assert_int_eq(sessions_admit(&sessions, slot, &requests[slot], NULL, NULL, &err), 0);
     }
     ck_assert_int_eq(device.held_from, BYTES / 4);
     sessions_release(&sessions, 0);
@@ -504,7 +505,8 @@ TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
 
 TEST(what_exceeds_the_limits_is_refused) {
     struct system *system = small_system("none", "queries", "threshold");
-    struct sessions sessions = open_small(system);
+    struct sessions sessions;
+    open_small(system, &sessions);
     struct members members;
     members_open(&members, &sessions);
     struct err err = {0};
@@ -519,7 +521,7 @@ TEST(what_exceeds_the_limits_is_refused) {
         spans[i] = &requests[i].span;
         shape_add(shape.sym, spans[i], 1);
         if (i < 4) {
-            ck_assert_int_eq(sessions_admit(&sessions, i, &requests[i], NULL, &err), 0);
+            ck_assert_int_eq(sessions_admit(&sessions, i, &requests[i], NULL, NULL, &err), 0);
         }
     }
     shape.spans = spans;
@@ -537,7 +539,7 @@ TEST(what_exceeds_the_limits_is_refused) {
     ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err),
                      ERR_USAGE);
     requests[4].canvas_tokens = 129;
-    ck_assert_int_eq(sessions_admit(&sessions, 4, &requests[4], NULL, &err), ERR_USAGE);
+    ck_assert_int_eq(sessions_admit(&sessions, 4, &requests[4], NULL, NULL, &err), ERR_USAGE);
     members_close(&members);
     sessions_close(&sessions);
     system_close(system);

@@ -441,14 +441,14 @@ TEST(whoever_is_admitted_has_empty_places) {
         requests[i] =
             (struct request){.id = i, .prompt_tokens = 9, .output_tokens = 14, .canvas_tokens = 23};
         requests[i].state = REQUEST_RUNNING;
-        ck_assert_int_eq(sessions_admit(&sessions, i, &requests[i], NULL, &err), 0);
+        ck_assert_int_eq(sessions_admit(&sessions, i, &requests[i], NULL, NULL, &err), 0);
     }
     for (int way = 0; way < 2; way++) { /* preempted, and done */
         memset(room->expected, 1, 4 * block);
         requests[1].state = way == 0 ? REQUEST_PREEMPTED : REQUEST_DONE;
         sessions_release(&sessions, 1);
         requests[1].state = REQUEST_RUNNING;
-        ck_assert_int_eq(sessions_admit(&sessions, 1, &requests[1], NULL, &err), 0);
+        ck_assert_int_eq(sessions_admit(&sessions, 1, &requests[1], NULL, NULL, &err), 0);
         size_t n_empty = 0;
         for (size_t i = 0; i < 4 * block; i++) {
             n_empty += room->expected[i] == 0;
