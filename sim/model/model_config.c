@@ -81,8 +81,8 @@ static int state(struct reading *r, const char *name, const char *key, const jso
     return status;
 }
 
-/* Of how many layers one sees everything, the last of them, by a list of layers' kinds; 0 where none
- * does. */
+/* Of how many layers one sees everything, the last of them, by a list of layers' kinds; 0 where
+ * none does. */
 static int take_layer_types(struct reading *r, const char *name, const char *key,
                             const json_t *kinds) {
     const size_t n = json_array_size(kinds);
