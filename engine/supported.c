@@ -115,7 +115,7 @@ static bool divides_blocks(const struct system *s) {
 }
 
 static bool has_local_layers(const struct system *s) {
-    return s->model->window > 0;
+    return s->model->local_window > 0;
 }
 
 static bool is_of_noise(const struct system *s) {

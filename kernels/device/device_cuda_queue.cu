@@ -76,17 +76,17 @@ static int swaps_open(struct device *device) {
     }
     int status = DEVICE_OK;
     if (!device->swaps) {
-        status =
-            device_status(device, cudaStreamCreateWithFlags(&device->swaps, cudaStreamNonBlocking),
-                          "cudaStreamCreate for swaps");
+        status = device_status(device,
+                               cudaStreamCreateWithFlags(&device->swaps, cudaStreamNonBlocking),
+                               "cudaStreamCreate for swaps");
     }
     cudaEvent_t *const events[] = {&device->swap_begins, &device->swap_ends};
     for (int i = 0; status == DEVICE_OK && i < 2; i++) {
-        status =
-            *events[i]
-                ? DEVICE_OK
-                : device_status(device, cudaEventCreateWithFlags(events[i], cudaEventDisableTiming),
-                                "cudaEventCreate for swaps");
+        status = *events[i] ? DEVICE_OK
+                            : device_status(device,
+                                            cudaEventCreateWithFlags(events[i],
+                                                                     cudaEventDisableTiming),
+                                            "cudaEventCreate for swaps");
     }
     return status;
 }
@@ -137,11 +137,11 @@ static int swap(struct device *device, void *to, int64_t to_pitch, const void *f
                                "cudaStreamWaitEvent before a swap");
     }
     if (status == DEVICE_OK) {
-        status =
-            device_status(device,
-                          copy_pieces(device, static_cast<char *>(to), to_pitch,
-                                      static_cast<const char *>(from), from_pitch, bytes, n, kind),
-                          kind == cudaMemcpyHostToDevice ? "swapping in" : "swapping out");
+        status = device_status(
+            device,
+            copy_pieces(device, static_cast<char *>(to), to_pitch, static_cast<const char *>(from),
+                        from_pitch, bytes, n, kind),
+            kind == cudaMemcpyHostToDevice ? "swapping in" : "swapping out");
     }
     if (status == DEVICE_OK) {
         status = device_status(device, cudaEventRecord(device->swap_ends, device->swaps),

@@ -33,7 +33,7 @@ const struct param model_params[] = {
     COUNT(kv_heads, NULL, 1, 1024, "key-value heads, which divide the query heads"),
     COUNT(head_dim, NULL, 2, 1024, "channels of a head"),
     COUNT(rotary_dim, "0", 0, 1024, "channels of a head that are rotated (0: all)"),
-    COUNT(window, "0", 0, 1 << 24,
+    COUNT(local_window, "0", 0, 1 << 24,
           "positions that a query of a local layer sees, its own among them (0: all of them)"),
     COUNT(global_every, "0", 0, 1024,
           "of this many layers one sees everything, the last of them (0: all layers are alike)"),
@@ -203,12 +203,13 @@ static int check_decoding(const struct model *m, const char *place, struct err *
 /* Local layers with a window, and some between them without one. */
 static int check_layers(const struct model *m, const char *place, struct err *err) {
     bool has_global = m->global_every > 0;
-    if (has_global != (m->window > 0) || has_global != (m->global_kv_heads > 0) ||
+    if (has_global != (m->local_window > 0) || has_global != (m->global_kv_heads > 0) ||
         has_global != (m->global_head_dim > 0)) {
-        return err_usage(err,
-                         "%s: window, global_every, global_kv_heads and global_head_dim are all 0, "
-                         "or none of them",
-                         place);
+        return err_usage(
+            err,
+            "%s: local_window, global_every, global_kv_heads and global_head_dim are all 0, "
+            "or none of them",
+            place);
     }
     if (!has_global) {
         return !m->global_values_are_keys
@@ -320,7 +321,7 @@ bool model_has_shape_of(const struct model *a, const struct model *b) {
            a->experts == b->experts && a->experts_active == b->experts_active &&
            a->expert_ffn == b->expert_ffn && a->shared_experts == b->shared_experts &&
            a->shared_ffn == b->shared_ffn && a->dense_layers == b->dense_layers &&
-           a->window == b->window && a->global_every == b->global_every &&
+           a->local_window == b->local_window && a->global_every == b->global_every &&
            a->global_kv_heads == b->global_kv_heads && a->global_head_dim == b->global_head_dim &&
            a->global_values_are_keys == b->global_values_are_keys &&
            a->output_norms == b->output_norms && a->conditioning_ffn == b->conditioning_ffn &&
@@ -434,7 +435,7 @@ int64_t model_half_kv_bytes(const struct model *model, enum number_type type) {
 }
 
 int64_t model_local_kv_bytes_per_token(const struct model *model, enum number_type type) {
-    const uint32_t n = model->window > 0 ? model->layers - model_global_layers(model) : 0;
+    const uint32_t n = model->local_window > 0 ? model->layers - model_global_layers(model) : 0;
     return 2LL * n * model_half_kv_bytes(model, type);
 }
 

@@ -53,9 +53,9 @@ struct model {
     uint32_t rotary_dim; /* how many of a head's first channels are rotated; 0: all */
     /* Of every global_every-th layer, which sees all that the mask allows: its heads, and whether
      * its values are its keys before their norm and rotation, so that it has no weights for them.
-     * The other layers, with the heads above, are local: a query sees the last `window` positions.
-     * 0: all layers are alike, and see everything. */
-    uint32_t window, global_every, global_kv_heads, global_head_dim;
+     * The other layers, with the heads above, are local: a query sees the last `local_window`
+     * positions. 0: all layers are alike, and see everything. */
+    uint32_t local_window, global_every, global_kv_heads, global_head_dim;
     bool global_values_are_keys;
     uint32_t ffn;   /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
     uint32_t vocab; /* rows of the output projection */
@@ -155,7 +155,7 @@ static inline uint32_t model_global_layers(const struct model *model) {
 /* Heads of a layer, and of how many of queries, keys and values it has a projection. */
 struct model_heads {
     uint32_t heads, kv_heads, head_dim;
-    uint32_t window; /* positions that a query sees at most, itself among them; 0: all */
+    uint32_t local_window; /* positions that a query sees at most, itself among them; 0: all */
     bool values_are_keys;
 };
 
@@ -163,11 +163,11 @@ static inline struct model_heads model_heads_of(const struct model *model, bool 
     struct model_heads heads = {.heads = model->heads,
                                 .kv_heads = model->kv_heads,
                                 .head_dim = model->head_dim,
-                                .window = model->window};
+                                .local_window = model->local_window};
     if (global) {
         heads.kv_heads = model->global_kv_heads;
         heads.head_dim = model->global_head_dim;
-        heads.window = 0;
+        heads.local_window = 0;
         heads.values_are_keys = model->global_values_are_keys;
     }
     return heads;

@@ -576,7 +576,7 @@ static void limit_to_window(const struct op *op, double n, double window,
 static struct op_amount amount_of_spans(const struct graph *graph, const struct op *op,
                                         const int64_t sym[SYM_COUNT]) {
     int64_t cached = sym[op->span_k] - sym[op->span_q];
-    const uint32_t window = graph_heads(graph, op).window;
+    const uint32_t window = graph_heads(graph, op).local_window;
     struct op_amount amount = {.sum_q = (double)sym[op->span_q],
                                .sum_kv = (double)sym[op->span_k],
                                .sum_cached = cached > 0 ? (double)cached : 0,

@@ -654,7 +654,8 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
         return;
     }
     graph_add_segment(b->g, name, repeat);
-    b->g->segments[b->g->n_segments - 1].global = b->heads.window == 0 && b->m->window > 0;
+    b->g->segments[b->g->n_segments - 1].global =
+        b->heads.local_window == 0 && b->m->local_window > 0;
     bool first = b->tokens == SYM_FIRST_TOKENS, in_chunks = b->options->query_chunks;
     int normed = -1;
     if (in_chunks) {

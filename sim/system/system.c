@@ -181,8 +181,8 @@ static uint32_t profiled_tokens(const struct settings *k) {
 /* Rows that local layers hold of a request, whose others are given back as the window moves on;
  * shared ones stay. 0: all. */
 static uint32_t local_rows(const struct system *s) {
-    const bool gives_back = s->model->window > 0 && !s->settings.prefix_caching;
-    return gives_back ? s->model->window + s->settings.block_tokens : 0;
+    const bool gives_back = s->model->local_window > 0 && !s->settings.prefix_caching;
+    return gives_back ? s->model->local_window + s->settings.block_tokens : 0;
 }
 
 static int64_t local_row_bytes(const struct system *s) {
@@ -196,7 +196,8 @@ int64_t system_rows_bytes(const struct system *s, uint32_t rows) {
 
 /* Canvases of random tokens alone have logits, no prompt has. */
 static uint32_t most_logit_rows(const struct system *s) {
-    const uint64_t rows = (uint64_t)s->settings.max_requests * s->settings.block_tokens;
+    const uint64_t of_request = s->settings.block_tokens,
+                   rows = of_request * s->settings.max_requests;
     return s->model->uniform_noise && rows < UINT32_MAX ? (uint32_t)rows : 0;
 }
 

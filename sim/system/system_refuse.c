@@ -66,18 +66,18 @@ static int check_mask(const struct system *s, struct err *err) {
 /* Layers of two kinds, in steps of exact rows alone. */
 static int check_local_layers(const struct system *s, struct err *err) {
     const struct model *m = s->model;
-    if (m->window == 0) {
+    if (m->local_window == 0) {
         return 0;
     }
     if (s->rows.kind != ROW_EXACT || rows_leave_out(&s->rows)) {
         return err_usage(err,
                          "%s has layers with a window of %u positions, and cache %s chooses rows "
                          "for all layers: set cache = exact",
-                         m->title, m->window, s->cache->policy.name);
+                         m->title, m->local_window, s->cache->policy.name);
     }
-    if (s->settings.block_tokens >= m->window) {
+    if (s->settings.block_tokens >= m->local_window) {
         return err_usage(err, "block_tokens = %u, but the window of %s is %u positions",
-                         s->settings.block_tokens, m->title, m->window);
+                         s->settings.block_tokens, m->title, m->local_window);
     }
     return s->settings.layers % m->global_every == 0
                ? 0

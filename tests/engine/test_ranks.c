@@ -28,7 +28,7 @@ static int64_t repeated(const struct model *m, uint32_t ranks) {
     int64_t kv_parameters = 2LL * m->kv_heads * m->head_dim * (m->hidden + (m->qkv_bias ? 1 : 0));
     int64_t of_layer = 2 + (m->output_norms ? 2 + (m->experts > 0 ? 3 : 0) : 0);
     int64_t norms = of_layer * m->hidden + (m->qk_norm ? 2 * m->head_dim : 0);
-    int64_t global = m->window > 0 ? m->layers / m->global_every : 0;
+    int64_t global = m->local_window > 0 ? m->layers / m->global_every : 0;
     int64_t global_kv =
         global > 0 && m->global_kv_heads < ranks ? ranks / m->global_kv_heads - 1 : 0;
     int64_t global_kv_parameters = (m->global_values_are_keys ? 1LL : 2LL) * m->global_kv_heads *
@@ -59,7 +59,7 @@ TEST(weights_of_the_ranks_add_up_to_the_model) {
                 ck_assert_int_eq(ranks * model_parameters(&rank),
                                  model_parameters(m) + repeated(m, ranks));
                 uint32_t copies = m->kv_heads < ranks ? ranks / m->kv_heads : 1;
-                if (m->window == 0 || m->global_kv_heads >= ranks) {
+                if (m->local_window == 0 || m->global_kv_heads >= ranks) {
                     ck_assert_int_eq(ranks * model_kv_bytes_per_token(&rank, NUMBER_BF16),
                                      copies * model_kv_bytes_per_token(m, NUMBER_BF16));
                 }

@@ -37,7 +37,7 @@ static const struct {
     const char *feature, *system, *model, *settings;
 } cases[] = {
     {"layers with a window", "sdar", "sdar-tiny",
-     "model.window=64 model.global_every=2 model.global_kv_heads=1 model.global_head_dim=64 "
+     "model.local_window=64 model.global_every=2 model.global_kv_heads=1 model.global_head_dim=64 "
      "storage.weights=f32"},
     {"self-conditioning", "diffusiongemma", "sdar-tiny", NOISE "model.conditioning_ffn=64"},
     {"canvases of random tokens without", "diffusiongemma", "sdar-tiny",

@@ -115,7 +115,7 @@ TEST(what_the_engine_does_not_run_is_refused_with_one_sentence) {
     REFUSES(2, "the engine has no weights that a step's predictions go through",
             RUN("--set", "model.conditioning_ffn=64"));
     REFUSES(2, "the engine's layers are alike and see all that the mask allows",
-            RUN("--set", "model.window=64", "--set", "model.global_every=5", "--set",
+            RUN("--set", "model.local_window=64", "--set", "model.global_every=5", "--set",
                 "model.global_kv_heads=1", "--set", "model.global_head_dim=64"));
 }
 

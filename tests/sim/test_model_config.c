@@ -148,7 +148,7 @@ TEST(what_the_file_says_counts_and_what_differs_is_named) {
         {6, "\"routed_scaling_factor\":2.5", "\"routed_scaling_factor\":1", "routed_scale is 1"},
         {6, "0.5", "0.25", "rotary_dim is 32, but llada2-mini has 64"},
         {6, "\"n_group\":8", "\"n_group\":4", "expert_groups is 4"},
-        {7, "\"sliding_window\":1024", "\"sliding_window\":512", "window is 512"},
+        {7, "\"sliding_window\":1024", "\"sliding_window\":512", "local_window is 512"},
         {7, "\"global_head_dim\":512", "\"global_head_dim\":256", "global_head_dim is 256"},
         {7, "\"num_global_key_value_heads\":2", "\"num_global_key_value_heads\":4",
          "global_kv_heads is 4"},
@@ -181,7 +181,8 @@ TEST(layers_out_of_order_are_refused) {
          "layer 6 of text_config.layer_types is out of the order of every 4-th"},
         {"\"num_hidden_layers\":30", "\"num_hidden_layers\":28", "global_every is at least 2 and"},
         {"\"sliding_window\":1024", "\"sliding_window\":0",
-         "window, global_every, global_kv_heads and global_head_dim are all 0, or none of them"},
+         "local_window, global_every, global_kv_heads and global_head_dim are all 0, or none of "
+         "them"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         struct err err = {0};
