@@ -259,8 +259,9 @@ static const char *meaning_of(const char *column, char text[FIELD_CHARS]) {
     doc = doc != NULL ? doc : doc_of_policy(column);
     for (size_t i = 0; doc == NULL && i < sizeof of_runs / sizeof of_runs[0]; i++) {
         size_t n = strlen(of_runs[i].begins);
-        bool is_whole = of_runs[i].begins[n - 1] != '_' && column[n] != '\0';
-        doc = strncmp(column, of_runs[i].begins, n) == 0 && !is_whole ? of_runs[i].doc : NULL;
+        bool is_part = of_runs[i].begins[n - 1] == '_';
+        bool fits = strncmp(column, of_runs[i].begins, n) == 0 && (is_part || column[n] == '\0');
+        doc = fits ? of_runs[i].doc : NULL;
     }
     doc = doc != NULL ? doc : system_part_doc(column);
     doc = doc != NULL ? doc : "a key of the configuration, or a fact of the run";
