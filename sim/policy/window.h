@@ -220,10 +220,10 @@ static inline struct window window_of(uint32_t block, uint32_t first, uint32_t l
                            .masked = masked,
                            .length = length,
                            .known = length - masked,
+                           .front = length,
                            .uncached = length,
                            .kept = length,
                            .reach = length,
-                           .front = length,
                            .active = length};
 }
 
