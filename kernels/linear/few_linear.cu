@@ -10,10 +10,10 @@
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
+#include "kernels/linear/few.cuh"
 #include "kernels/linear/wgmma_widths.cuh"
 
 enum {
-    TILE_ROWS = 128,
     TILE_CHANNELS = 64,
     WEIGHT_BYTES = TILE_ROWS * TILE_CHANNELS * 2,
     MAX_STAGES = 6,
@@ -22,7 +22,6 @@ enum {
     MOST_BLOCKS = 8, /* of a cluster that any device grants */
     LEAST_STEPS = 2, /* a block: else putting the sums together costs more than sharing saves */
     MOST_TOKENS = 64,
-    SUM_STRIDE = TILE_ROWS + 4, /* floats from a token's sums to the next one's */
 };
 
 struct few_product {
@@ -43,15 +42,6 @@ template <int WIDTH> struct few_ring {
 
 static __device__ __forceinline__ void map_prefetch(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
-}
-
-/* A box of 64 columns of eight groups of eight gates and eight ups. */
-static __device__ __forceinline__ void copy_groups(uint32_t to, const CUtensorMap *map,
-                                                   uint32_t barrier, int column, int group) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %4, %5, %4}], [%2];\n" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(column), "r"(0), "r"(group)
-                 : "memory");
 }
 
 /* By one thread: the steps [begin, end). A stage is full when weights and inputs are there. */
@@ -118,28 +108,6 @@ static __device__ __forceinline__ void few_sum(uint32_t stages, uint32_t full, u
     wgmma_wait<0>();
 }
 
-/* By the workers: leaves the sums in shared memory, by token. */
-template <int WIDTH>
-static __device__ __forceinline__ void few_leave(float *sums, const float (&sum)[WIDTH / 2]) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < WIDTH / 2; i++) {
-        const int token = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-        sums[token * SUM_STRIDE + row + i / 2 % 2 * 8] = sum[i];
-    }
-}
-
-/* Four neighbouring sums of all the cluster's blocks, in their order. */
-static __device__ __forceinline__ float4 few_total(uint32_t at, int n_blocks) {
-    float4 total = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-    for (int block = 0; block < n_blocks; block++) {
-        const float4 f = cluster_load4(cluster_address(at, block));
-        total.x += f.x, total.y += f.y, total.z += f.z, total.w += f.w;
-    }
-    return total;
-}
-
 /* By the workers: finishes this block's share of the tokens. */
 template <bool GATED>
 static __device__ __forceinline__ void few_finish(uint32_t sums, const struct few_product &product,
@@ -161,13 +129,7 @@ static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fe
             y.x = swiglu(y.x, up.x), y.y = swiglu(y.y, up.y);
             y.z = swiglu(y.z, up.z), y.w = swiglu(y.w, up.w);
         } else if (product.add) {
-            const uint2 raw = *reinterpret_cast<const uint2 *>(
-                static_cast<const __nv_bfloat16 *>(product.add) + to);
-            const float2 low =
-                __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&raw.x));
-            const float2 high =
-                __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&raw.y));
-            y.x += low.x, y.y += low.y, y.z += high.x, y.w += high.y;
+            few_add(&y, product.add, to);
         }
         *reinterpret_cast<uint2 *>(static_cast<__nv_bfloat16 *>(product.y) + to) =
             make_uint2(bf16_pack(y.x, y.y), bf16_pack(y.z, y.w));

@@ -6,11 +6,11 @@
 #include "kernels/device.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
+#include "kernels/linear/few.cuh"
 #include "kernels/linear/fp8.cuh"
 #include "kernels/linear/fp8_wgmma.cuh"
 
 enum {
-    TILE_ROWS = 128,
     WEIGHT_BYTES = TILE_ROWS * FP8_STEP,
     MAX_STAGES = 6,
     WORKERS = FEW_LINEAR_WORKERS, /* two warpgroups of 64 rows of weights each */
@@ -18,7 +18,6 @@ enum {
     MOST_BLOCKS = 4, /* of a cluster: 8 took a quarter longer for 4096 outputs (lab/README.md) */
     LEAST_STEPS = 2, /* a block: else putting the sums together costs more than sharing saves */
     MOST_TOKENS = 64,
-    SUM_STRIDE = TILE_ROWS + 4, /* floats from a token's sums to the next one's */
 };
 
 /* How a product is cut. */
@@ -38,15 +37,6 @@ template <int WIDTH> struct few_ring {
 struct few_place {
     uint32_t stages, full, empty, scales;
 };
-
-/* A box of 128 columns of eight groups of eight gates and eight ups. */
-static __device__ __forceinline__ void copy_groups(uint32_t to, const CUtensorMap *map,
-                                                   uint32_t barrier, int column, int group) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %4, %5, %4}], [%2];\n" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(column), "r"(0), "r"(group)
-                 : "memory");
-}
 
 /* By a thread: its copies of four bytes arrive at the barrier when they are done. */
 static __device__ __forceinline__ void scale_copy(uint32_t to, const float *from) {
@@ -179,28 +169,6 @@ static __device__ __forceinline__ void few_sum(const struct few_place &place, in
     }
 }
 
-/* By the workers: leaves the sums in shared memory, by token. */
-template <int WIDTH>
-static __device__ __forceinline__ void few_leave(float *sums, const float (&sum)[WIDTH / 2]) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < WIDTH / 2; i++) {
-        const int token = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-        sums[token * SUM_STRIDE + row + i / 2 % 2 * 8] = sum[i];
-    }
-}
-
-/* Four neighbouring sums of all the cluster's blocks, in their order. */
-static __device__ __forceinline__ float4 few_total(uint32_t at, int n_blocks) {
-    float4 total = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-    for (int block = 0; block < n_blocks; block++) {
-        const float4 f = cluster_load4(cluster_address(at, block));
-        total.x += f.x, total.y += f.y, total.z += f.z, total.w += f.w;
-    }
-    return total;
-}
-
 /* Sums of rows of w from `row` on times their scales and their token's. */
 static __device__ __forceinline__ float4 few_scaled(const float4 &v, const struct fp8_product &p,
                                                     int64_t row, int token) {
@@ -209,14 +177,6 @@ static __device__ __forceinline__ float4 few_scaled(const float4 &v, const struc
                        v.y * (__ldg(fp8_scales_of<false>(p, row + 1)) * x),
                        v.z * (__ldg(fp8_scales_of<false>(p, row + 2)) * x),
                        v.w * (__ldg(fp8_scales_of<false>(p, row + 3)) * x));
-}
-
-static __device__ __forceinline__ void few_add(float4 *y, const struct fp8_product &p, int64_t at) {
-    const uint2 raw =
-        *reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.add) + at);
-    const float2 low = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&raw.x));
-    const float2 high = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&raw.y));
-    y->x += low.x, y->y += low.y, y->z += high.x, y->w += high.y;
 }
 
 /* By the workers: finishes this block's share of the tokens. */
@@ -245,7 +205,7 @@ static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fp
             *reinterpret_cast<float4 *>(static_cast<float *>(p.y) + to) = y;
             continue;
         } else if (p.add) {
-            few_add(&y, p, to);
+            few_add(&y, p.add, to);
         }
         *reinterpret_cast<uint2 *>(static_cast<__nv_bfloat16 *>(p.y) + to) =
             make_uint2(bf16_pack(y.x, y.y), bf16_pack(y.z, y.w));

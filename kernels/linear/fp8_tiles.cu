@@ -9,17 +9,15 @@
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"
 #include "kernels/linear/fp8_wgmma.cuh"
+#include "kernels/linear/tiles.cuh"
 
 enum {
     TILE_TOKENS = 128,
     INPUT_BYTES = TILE_TOKENS * FP8_STEP,
     WIDTH = 128, /* rows of weights that an instruction takes: one box of them, or two of 64 */
-    /* Tokens whose tiles are walked before the next weights (gate_up.cu). */
-    RASTER_TOKENS = 4096,
+    /* Tiles of tokens that are walked before the next weights (gate_up.cu). */
+    RASTER_TILES = 4096 / TILE_TOKENS,
 };
-
-/* What the two blocks of a cluster have in common; none: the cluster is one block. */
-enum sharing { SHARE_NONE, SHARE_WEIGHTS, SHARE_INPUTS };
 
 struct tiling {
     int n_steps, n_token_tiles, n_output_tiles;
@@ -39,39 +37,6 @@ template <bool GATED, int SHARING, int BOX> struct tile_ring {
 };
 
 #if HOPPER_DEVICE
-template <class RING> static __device__ __forceinline__ void ring_advance(RING *ring) {
-    if (++ring->at == RING::STAGES) {
-        ring->at = 0;
-        ring->parity ^= 1;
-    }
-}
-
-template <int BLOCKS> static __device__ __forceinline__ void blocks_sync() {
-    if (BLOCKS > 1) {
-        cluster_sync();
-    } else {
-        __syncthreads();
-    }
-}
-
-/* Tiles are dealt to clusters: tokens first within RASTER_TOKENS, then outputs. */
-template <int SHARING>
-static __device__ __forceinline__ void tile_of(const struct tiling &t, int deal, int rank,
-                                               int *token_tile, int *output_tile) {
-    const int n_rows = t.n_token_tiles / (SHARING == SHARE_WEIGHTS ? 2 : 1);
-    const int n_columns = t.n_output_tiles / (SHARING == SHARE_INPUTS ? 2 : 1);
-    const int most = RASTER_TOKENS / TILE_TOKENS / (SHARING == SHARE_WEIGHTS ? 2 : 1);
-    const int first = deal / (most * n_columns) * most, at = deal % (most * n_columns);
-    const int height = min(most, n_rows - first);
-    *token_tile = first + at % height;
-    *output_tile = at / height;
-    if (SHARING == SHARE_WEIGHTS) {
-        *token_tile = *token_tile * 2 + rank;
-    } else if (SHARING == SHARE_INPUTS) {
-        *output_tile = *output_tile * 2 + rank;
-    }
-}
-
 /* The last tile of tokens reaches back over its neighbour's part and stores only its own. */
 static __device__ __forceinline__ int first_token(int tile, int n_tokens) {
     return min(tile * TILE_TOKENS, max(n_tokens - TILE_TOKENS, 0));
@@ -85,7 +50,8 @@ tiles_feed(struct tile_ring<GATED, SHARING, BOX> ring, const CUtensorMap *x_map,
     const int x_bytes = min(n_tokens, (int)TILE_TOKENS) * FP8_STEP;
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
         int token_tile, output_tile;
-        tile_of<SHARING>(t, deal, ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(t.n_token_tiles, t.n_output_tiles, deal, ring.rank,
+                                       &token_tile, &output_tile);
         const int token = first_token(token_tile, n_tokens);
         const int output = output_tile * R::OUTPUTS - t.shift;
         for (int step = 0; step < t.n_steps; step++) {
@@ -128,7 +94,8 @@ share_of(const struct tile_ring<GATED, SHARING, BOX> &ring, const struct fp8_pro
          const struct tiling &t, int deal) {
     using R = tile_ring<GATED, SHARING, BOX>;
     int token_tile, output_tile;
-    tile_of<SHARING>(t, deal, ring.rank, &token_tile, &output_tile);
+    tile_of<SHARING, RASTER_TILES>(t.n_token_tiles, t.n_output_tiles, deal, ring.rank, &token_tile,
+                                   &output_tile);
     struct tile_share share;
     const int lane = threadIdx.x % 32, first = first_token(token_tile, p.n_tokens);
 #pragma unroll

@@ -10,19 +10,17 @@
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
+#include "kernels/linear/tiles.cuh"
 #include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_TOKENS = 128,
     TILE_CHANNELS = 64,
     INPUT_BYTES = TILE_TOKENS * TILE_CHANNELS * 2,
-    /* Tokens whose tiles are walked before the next weights: their inputs (16 MiB at 4096
+    /* Tiles of tokens that are walked before the next weights: their inputs (16 MiB at 4096
      * channels) and the weights of the tiles in flight fit in the L2 cache together. */
-    RASTER_TOKENS = 2048,
+    RASTER_TILES = 2048 / TILE_TOKENS,
 };
-
-/* What the two blocks of a cluster have in common; none: the cluster is one block. */
-enum sharing { SHARE_NONE, SHARE_WEIGHTS, SHARE_INPUTS };
 
 struct product {
     void *y;
@@ -46,39 +44,6 @@ template <bool GATED, int SHARING, int WIDTH> struct stage_ring {
 };
 
 #if HOPPER_DEVICE
-template <class RING> static __device__ __forceinline__ void ring_advance(RING *ring) {
-    if (++ring->at == RING::STAGES) {
-        ring->at = 0;
-        ring->parity ^= 1;
-    }
-}
-
-template <int BLOCKS> static __device__ __forceinline__ void cluster_sync() {
-    if (BLOCKS > 1) {
-        cluster_sync();
-    } else {
-        __syncthreads();
-    }
-}
-
-/* Tiles are dealt to clusters: tokens first within RASTER_TOKENS, then outputs. */
-template <int SHARING>
-static __device__ __forceinline__ void product_tile(const struct product &product, int deal,
-                                                    int rank, int *token_tile, int *output_tile) {
-    const int n_rows = product.n_token_tiles / (SHARING == SHARE_WEIGHTS ? 2 : 1);
-    const int n_columns = product.n_output_tiles / (SHARING == SHARE_INPUTS ? 2 : 1);
-    const int most = RASTER_TOKENS / TILE_TOKENS / (SHARING == SHARE_WEIGHTS ? 2 : 1);
-    const int first = deal / (most * n_columns) * most, at = deal % (most * n_columns);
-    const int height = min(most, n_rows - first);
-    *token_tile = first + at % height;
-    *output_tile = at / height;
-    if (SHARING == SHARE_WEIGHTS) {
-        *token_tile = *token_tile * 2 + rank;
-    } else if (SHARING == SHARE_INPUTS) {
-        *output_tile = *output_tile * 2 + rank;
-    }
-}
-
 /* Where a tile starts: the last one reaches back over its neighbour's part rather than out of
  * bounds, where tensor copies are slow (lab/README.md), and stores only its own. */
 static __device__ __forceinline__ int tile_start(int tile, int width, int n) {
@@ -94,7 +59,8 @@ product_feed(struct stage_ring<GATED, SHARING, WIDTH> ring, const CUtensorMap *x
     const int x_bytes = min(product.n_tokens, (int)TILE_TOKENS) * TILE_CHANNELS * 2;
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
         int token_tile, output_tile;
-        product_tile<SHARING>(product, deal, ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(product.n_token_tiles, product.n_output_tiles, deal,
+                                       ring.rank, &token_tile, &output_tile);
         const int token = tile_start(token_tile, TILE_TOKENS, product.n_tokens);
         const int output = tile_start(output_tile, R::OUTPUTS, product.n_outputs);
         for (int step = 0; step < product.n_steps; step++) {
@@ -291,7 +257,8 @@ static __device__ __forceinline__ void product_work(struct stage_ring<GATED, SHA
             }
         }
         int token_tile, output_tile;
-        product_tile<SHARING>(product, deal, ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(product.n_token_tiles, product.n_output_tiles, deal,
+                                       ring.rank, &token_tile, &output_tile);
         finished_place(&done, product, token_tile, output_tile);
         if (!GATED && product.add) {
             finished_load(&done, product);
@@ -334,7 +301,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, 1)
         }
         asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     }
-    cluster_sync<R::BLOCKS>();
+    blocks_sync<R::BLOCKS>();
     const int n_deals = product.n_token_tiles * product.n_output_tiles / R::BLOCKS;
     if (threadIdx.x < 128) {
         registers_give<40>();
@@ -346,7 +313,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, 1)
         product_work(ring, product, n_deals);
     }
     /* A block's memory must outlive its neighbour's copies and arrivals. */
-    cluster_sync<R::BLOCKS>();
+    blocks_sync<R::BLOCKS>();
 #endif
 }
 
