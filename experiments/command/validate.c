@@ -179,10 +179,10 @@ static int take_changed(const struct config *recorded, const struct config *plai
                         struct asked *asked, struct err *err) {
     const uint32_t n_own = asked->request.n_settings; /* the user's */
     int status = 0;
-    for (size_t i = 0; status == 0 && i < recorded->n_entries; i++) {
-        const struct config_entry *entry = &recorded->entries[i];
-        if (strcmp(entry->section, "system") != 0 || strcmp(entry->key, "model") == 0 ||
-            is_of_device(entry->key) || is_answered(asked, n_own, entry->key)) {
+    const struct config_entry *entry = NULL;
+    while (status == 0 && (entry = config_next(recorded, "system", NULL, entry)) != NULL) {
+        if (strcmp(entry->key, "model") == 0 || is_of_device(entry->key) ||
+            is_answered(asked, n_own, entry->key)) {
             continue;
         }
         const struct config_entry *usual = config_find(plain, "", entry->key);
@@ -287,8 +287,8 @@ const struct command command_validate = {
     .doc = "simulates the requests of a measured server and compares",
     .more =
         "FILE is one of these, and says itself which:\n"
-        "  a database   what `serve --db` recorded; its system with its settings, model and GPU, "
-        "unless given\n"
+        "  a database   what `serve --db` recorded; its system and settings, model and GPU, "
+        "where no option names others\n"
         "  a CSV        with a header: arrival_us, input_tokens, output_tokens, first_token_us "
         "and\n"
         "               last_token_us in any order, all times in microseconds from one moment;\n"

@@ -506,9 +506,32 @@ static int keep_focused(void *state, uint64_t id, const int32_t *tokens, uint32_
     return 0;
 }
 
+/* The system's run on the card, whose requests `next` gives. */
+static void serve(const struct system_request *request,
+                  enum source_reply (*next)(void *, struct arrival *, struct err *),
+                  struct focused *run) {
+    struct err err = {0};
+    struct system *system;
+    struct engine *engine;
+    struct live *live;
+    must(system_open(request, &system, &err), &err);
+    const struct engine_request wanted = {
+        .backend = BACKEND_CUDA, .library = library, .weights = "random:7", .system = system};
+    must(engine_open(&wanted, &engine, &err), &err);
+    must(live_open(engine, 1, true, &live, &err), &err);
+    *run = (struct focused){0};
+    live_set_output(live, keep_focused, run);
+    const struct loop_request served =
+        MAKE(struct loop_request, .system = system, .executor = live_interface(live),
+             .source = {.state = run, .next = next}, .seed = 1);
+    must(loop_run(&served, &run->result, &err), &err);
+    live_close(live);
+    engine_close(engine);
+    system_close(system);
+}
+
 /* Requests of several lengths under focus, whose batches change no bit. */
 static void serve_focused(const char *loops, const char *decoder, struct focused *run) {
-    struct err err = {0};
     struct setting settings[] = {
         {"scheduler.multi_loop", "", "test", "", 0, 0},
         {"decoder", "", "test", "", 0, 0},
@@ -533,23 +556,7 @@ static void serve_focused(const char *loops, const char *decoder, struct focused
         MAKE(struct system_request, .system = "focus", .model = "sdar-tiny", .gpu = "l40s",
              .overrides = settings, .n_overrides = sizeof settings / sizeof settings[0],
              .roofline = true);
-    struct system *system;
-    struct engine *engine;
-    struct live *live;
-    must(system_open(&request, &system, &err), &err);
-    const struct engine_request wanted = {
-        .backend = BACKEND_CUDA, .library = library, .weights = "random:7", .system = system};
-    must(engine_open(&wanted, &engine, &err), &err);
-    must(live_open(engine, 1, true, &live, &err), &err);
-    *run = (struct focused){0};
-    live_set_output(live, keep_focused, run);
-    const struct loop_request served =
-        MAKE(struct loop_request, .system = system, .executor = live_interface(live),
-             .source = {.state = run, .next = next_focused}, .seed = 1);
-    must(loop_run(&served, &run->result, &err), &err);
-    live_close(live);
-    engine_close(engine);
-    system_close(system);
+    serve(&request, next_focused, run);
 }
 
 /* Several steps a decision beside one: the same tokens, and both evict. */
@@ -588,7 +595,6 @@ static enum source_reply next_alike(void *state, struct arrival *out, struct err
 }
 
 static void serve_alike(const char *pairs[][2], uint32_t n, struct focused *run) {
-    struct err err = {0};
     struct setting settings[16] = {0};
     for (uint32_t i = 0; i < n; i++) {
         snprintf(settings[i].place, sizeof settings[i].place, "test");
@@ -600,23 +606,7 @@ static void serve_alike(const char *pairs[][2], uint32_t n, struct focused *run)
         MAKE(struct system_request, .system = is_causal ? "vllm-ar" : "sdar",
              .model = is_causal ? "qwen2.5-tiny" : "sdar-tiny", .gpu = "l40s",
              .overrides = settings, .n_overrides = n, .roofline = true);
-    struct system *system;
-    struct engine *engine;
-    struct live *live;
-    must(system_open(&request, &system, &err), &err);
-    const struct engine_request wanted = {
-        .backend = BACKEND_CUDA, .library = library, .weights = "random:7", .system = system};
-    must(engine_open(&wanted, &engine, &err), &err);
-    must(live_open(engine, 1, true, &live, &err), &err);
-    *run = (struct focused){0};
-    live_set_output(live, keep_focused, run);
-    const struct loop_request served =
-        MAKE(struct loop_request, .system = system, .executor = live_interface(live),
-             .source = {.state = run, .next = next_alike}, .seed = 1);
-    must(loop_run(&served, &run->result, &err), &err);
-    live_close(live);
-    engine_close(engine);
-    system_close(system);
+    serve(&request, next_alike, run);
 }
 
 /* With prefix caching and without: the same tokens, of which fewer are computed. */

@@ -10,7 +10,7 @@
 enum { MAX_B = 12, MAX_T = 800 };
 
 /* Keys and values, weights and inputs in fp8 are rounded to bf16 when they are expanded: two more
- * roundings than ref_bound has, as many as sums of so many terms count for. */
+ * roundings than ref_bound has, as many as sums of that number of terms count for. */
 enum { TWO_ROUNDINGS = 1 << 17 };
 
 static void check_all(const struct array *a, const char *name) {

@@ -168,7 +168,7 @@ TEST(what_the_file_says_counts_and_what_differs_is_named) {
     }
 }
 
-/* Layers of which every so many one sees everything, and no others. */
+/* Layers of which every n-th sees everything, and no others. */
 TEST(layers_out_of_order_are_refused) {
     static const struct {
         const char *what, *by, *sentence;

@@ -22,7 +22,7 @@ CURVE = {0.95: (70.15, 2.55), 0.85: (67.90, 3.31)}
 
 
 def equal(lost):
-    """The threshold that has lost so many points against 0.95, and its tokens a pass over those of 0.95."""
+    """The threshold that has lost `lost` points against 0.95, and its tokens a pass over those of 0.95."""
     (high, slow), (low, fast) = CURVE[0.95], CURVE[0.85]
     way = lost / (high - low)
     return 0.95 - 0.1 * way, (fast / slow) ** way
