@@ -50,8 +50,7 @@ tiles_feed(struct tile_ring<GATED, SHARING, BOX> ring, const CUtensorMap *x_map,
     const int x_bytes = min(n_tokens, (int)TILE_TOKENS) * FP8_STEP;
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
         int token_tile, output_tile;
-        tile_of<SHARING, RASTER_TILES>(t.n_token_tiles, t.n_output_tiles, deal, ring.rank,
-                                       &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(t, deal, ring.rank, &token_tile, &output_tile);
         const int token = first_token(token_tile, n_tokens);
         const int output = output_tile * R::OUTPUTS - t.shift;
         for (int step = 0; step < t.n_steps; step++) {
@@ -94,8 +93,7 @@ share_of(const struct tile_ring<GATED, SHARING, BOX> &ring, const struct fp8_pro
          const struct tiling &t, int deal) {
     using R = tile_ring<GATED, SHARING, BOX>;
     int token_tile, output_tile;
-    tile_of<SHARING, RASTER_TILES>(t.n_token_tiles, t.n_output_tiles, deal, ring.rank, &token_tile,
-                                   &output_tile);
+    tile_of<SHARING, RASTER_TILES>(t, deal, ring.rank, &token_tile, &output_tile);
     struct tile_share share;
     const int lane = threadIdx.x % 32, first = first_token(token_tile, p.n_tokens);
 #pragma unroll

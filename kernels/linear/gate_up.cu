@@ -59,8 +59,7 @@ product_feed(struct stage_ring<GATED, SHARING, WIDTH> ring, const CUtensorMap *x
     const int x_bytes = min(product.n_tokens, (int)TILE_TOKENS) * TILE_CHANNELS * 2;
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
         int token_tile, output_tile;
-        tile_of<SHARING, RASTER_TILES>(product.n_token_tiles, product.n_output_tiles, deal,
-                                       ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(product, deal, ring.rank, &token_tile, &output_tile);
         const int token = tile_start(token_tile, TILE_TOKENS, product.n_tokens);
         const int output = tile_start(output_tile, R::OUTPUTS, product.n_outputs);
         for (int step = 0; step < product.n_steps; step++) {
@@ -257,8 +256,7 @@ static __device__ __forceinline__ void product_work(struct stage_ring<GATED, SHA
             }
         }
         int token_tile, output_tile;
-        tile_of<SHARING, RASTER_TILES>(product.n_token_tiles, product.n_output_tiles, deal,
-                                       ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(product, deal, ring.rank, &token_tile, &output_tile);
         finished_place(&done, product, token_tile, output_tile);
         if (!GATED && product.add) {
             finished_load(&done, product);

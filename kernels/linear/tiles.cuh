@@ -25,12 +25,13 @@ template <int BLOCKS> static __device__ __forceinline__ void blocks_sync() {
     }
 }
 
-/* Tiles are dealt to clusters: tokens first within MOST tiles of tokens, then outputs. */
-template <int SHARING, int MOST>
-static __device__ __forceinline__ void tile_of(int n_token_tiles, int n_output_tiles, int deal,
-                                               int rank, int *token_tile, int *output_tile) {
-    const int n_rows = n_token_tiles / (SHARING == SHARE_WEIGHTS ? 2 : 1);
-    const int n_columns = n_output_tiles / (SHARING == SHARE_INPUTS ? 2 : 1);
+/* Tiles are dealt to clusters: tokens first within MOST tiles of tokens, then outputs. A cut says
+ * how many there are: n_token_tiles, n_output_tiles. */
+template <int SHARING, int MOST, class CUT>
+static __device__ __forceinline__ void tile_of(const CUT &cut, int deal, int rank, int *token_tile,
+                                               int *output_tile) {
+    const int n_rows = cut.n_token_tiles / (SHARING == SHARE_WEIGHTS ? 2 : 1);
+    const int n_columns = cut.n_output_tiles / (SHARING == SHARE_INPUTS ? 2 : 1);
     const int most = MOST / (SHARING == SHARE_WEIGHTS ? 2 : 1);
     const int first = deal / (most * n_columns) * most, at = deal % (most * n_columns);
     const int height = min(most, n_rows - first);
