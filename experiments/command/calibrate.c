@@ -30,7 +30,10 @@ static const struct option own_options[] = {
     {"gpu", "NAME", "what the device is (list gpus; default: found by its name)", false},
     {"out", "FILE", "the profile, such as h200/llada-8b.csv", false},
     {"weights", "SOURCE", "a checkpoint's folder or random:SEED (default: random:1)", false},
-    {"system", "NAME", "whose pages are counted (default: one that serves the model)", false},
+    {"system", "NAME",
+     "whose operators are measured and whose pages are counted (default: one that serves the "
+     "model)",
+     false},
     {"tensor-parallel", "N", "devices of this machine that hold the model together (default: 1)",
      false},
     {"expert-parallel", NULL, "they divide a mixture's experts instead of every expert's width",

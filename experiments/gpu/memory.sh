@@ -37,10 +37,9 @@ under() {
 
 # TOOL: of the system, with the checkpoint. Prints the column's word.
 check() {
-    settings=()
     rm -f "$out/$name-$1.txt"
     under "$1" run --system "$name" --model "$models/$model" --weights "$models/$model" "${on[@]}" --clock virtual \
-        --set memory_utilization=0.05 "${settings[@]}" --workload burst --requests 4 --rate 1000 \
+        --set memory_utilization="${MEMORY:-0.01}" --workload burst --requests "${REQUESTS:-4}" --rate 1000 \
         --output-tokens "${OUTPUT:-48}" --json >"$out/$name-$1.json" 2>"$out/$name-$1.err"
     status=$?
     errors=$(sed -n 's/^=* *ERROR SUMMARY: \([0-9]*\) error.*/\1/p' "$out/$name-$1.txt" 2>/dev/null)

@@ -112,8 +112,8 @@ struct composition {
     struct rejected_list rejected[REJECT_REASON_COUNT];
     bool is_played_out;            /* of a replay: to where the run was cut off */
     double priced_ns, recorded_ns; /* of a replay: device time, as priced now and as recorded */
-    struct warnings around;        /* others on the device of a replay, while it measured */
-    struct accuracy accuracy;      /* of a replay whose steps were measured; else without steps */
+    struct warnings around;   /* of a replay on a device: others on it, weights of another kind */
+    struct accuracy accuracy; /* of a replay whose steps were measured; else without steps */
 };
 
 /* Whether a device executes it with random weights, whose router chooses as it was measured. */

@@ -11,6 +11,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/policy/plugin/plugin.h"
+#include "sim/system/system_facts.h"
 
 static const char *recorded_text(const struct recorded *recorded, const char *key) {
     const struct config_entry *entry = config_find(&recorded->config, "run", key);
@@ -295,6 +296,9 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     snprintf(c->trace, sizeof c->trace, "%s", recorded->trace);
     snprintf(c->provenance, sizeof c->provenance, "%s", recorded->trace_provenance);
     compose_state_facts(c);
+    if (c->fleet != NULL) {
+        system_warn_of_weights(c->system, backend_has_random_weights(backend), &c->around);
+    }
     recall_engine(c, recorded);
     recall_decisions(c, recorded);
     if (compose_is_measured(c)) {

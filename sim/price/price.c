@@ -760,8 +760,9 @@ static int choose_profiles(struct cost_model *cost, const struct profile *behind
         if (answers != NULL && lookup_require(answers, graph, op, &missing) != 0) {
             if (!fills_gaps) {
                 return err_world(err,
-                                 "%s: price by the data sheet (--roofline), or on a GPU that has "
-                                 "them (`unmask profile show NAME` lists a GPU's)",
+                                 "%s: measure them (`unmask calibrate --system NAME` measures what "
+                                 "that system runs), price by the data sheet (--roofline), or on a "
+                                 "GPU that has them (`unmask profile show NAME` lists a GPU's)",
                                  missing.text);
             }
             answers = NULL;

@@ -69,6 +69,11 @@ void system_warn_of_decisions(const struct system *system, struct warnings *warn
  * weights are set. */
 void system_warn_of_experts(const struct system *system, struct warnings *warnings);
 
+/* Of a mixture that a device runs with other weights than its prices stand for: random ones
+ * (has_random_weights) choose other experts than a trained router does. */
+void system_warn_of_weights(const struct system *system, bool has_random_weights,
+                            struct warnings *warnings);
+
 /* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
  * own profile, and for a transferred profile how far off the like of it was
  * where that can be checked (which reads two more profiles). */

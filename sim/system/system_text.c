@@ -258,6 +258,22 @@ void system_warn_of_experts(const struct system *s, struct warnings *warnings) {
     }
 }
 
+void system_warn_of_weights(const struct system *s, bool has_random_weights,
+                            struct warnings *warnings) {
+    const struct model *m = s->whole;
+    const bool prices_random = s->settings.expert_router == ROUTER_RANDOM;
+    if (m->experts == 0 || s->settings.experts_hit > 0 || prices_random == has_random_weights) {
+        return;
+    }
+    warnings_add(warnings, WARNING_EXPERTS_BY_CHANCE,
+                 routing_hits(&s->routing, m->experts, m->experts_active, m->block_tokens),
+                 "the record prices experts as %s, and the device has %s weights, which "
+                 "hit others: compare with a run that was recorded with --set expert_router=%s",
+                 prices_random ? "random weights choose them" : "a trained router chooses them",
+                 has_random_weights ? "random" : "trained",
+                 has_random_weights ? "random" : "trained");
+}
+
 static void print_transfer_check(const struct system *s, FILE *out) {
     struct err err = {0};
     struct transfer_check check;

@@ -484,6 +484,25 @@ TEST(a_card_idles_once_before_steps_that_are_unrolled) {
     ck_assert(n_idle > 2 && n_idle <= n / 2); /* several submissions of up to four */
 }
 
+/* A mixture's prices stand for a trained router unless its record says otherwise; a replay that
+ * runs random weights beside them says so. */
+TEST(a_replay_says_that_its_weights_choose_other_experts_than_were_priced) {
+    const char *db = scratch_path("router.db");
+    for (int is_random = 0; is_random < 2; is_random++) {
+        (void)remove(db);
+        free(PRINTS("run", "--system", "sdar", "--model", "llada2-tiny", "--gpu", "cpu", "--set",
+                    "storage.weights=f32", "--set",
+                    is_random ? "expert_router=random" : "expert_router=trained", "--requests", "1",
+                    "--input-tokens", "8", "--output-tokens", "8", "--levels", "steps", "--db",
+                    db));
+        char *text = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json");
+        const bool says = strstr(text, "as a trained router chooses them, and the device has "
+                                       "random weights") != NULL;
+        ck_assert_int_eq(says, !is_random);
+        free(text);
+    }
+}
+
 /* What a replay carries out it issues one by one, also what a run had issued at once. */
 TEST(unrolled_steps_that_are_carried_out_are_priced_one_by_one_and_judged_alike) {
     const char *db = scratch_path("carried.db"), *steps = scratch_path("carried.csv");
