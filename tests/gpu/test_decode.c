@@ -427,7 +427,7 @@ static void test_draw(int n_rows, int n_vocab, bool ties) {
 /* Both sides by the parts of ranks, which are all on one device here: what each sends lies where
  * all receive it. */
 static void test_draw_parts(int n_rows, int n_vocab, int n_ranks, bool ties) {
-    struct array *logits[CALL_MAX_RANKS], *values[CALL_MAX_RANKS][4], *state[CALL_MAX_RANKS];
+    struct array *logits[CALL_MAX_RANKS], *values[CALL_MAX_RANKS][4], *states[CALL_MAX_RANKS];
     struct array *bits = array_new((size_t)n_rows * 8), *by = some_rules(n_rows);
     struct array *top = array_new((size_t)n_rows * 4), *sent[2];
     const int64_t width = (int64_t)n_ranks * n_vocab, slot = (int64_t)sizeof(struct draw_sums);
@@ -437,7 +437,7 @@ static void test_draw_parts(int n_rows, int n_vocab, int n_ranks, bool ties) {
     }
     for (int rank = 0; rank < n_ranks; rank++) {
         logits[rank] = random_bf16((int64_t)n_rows * n_vocab, ties ? 0.02 : 4);
-        state[rank] = array_new((size_t)n_rows * sizeof(struct draw_state));
+        states[rank] = array_new((size_t)n_rows * sizeof(struct draw_state));
         for (int row = 0; row < n_rows; row++) {
             memcpy(whole + row * width + (int64_t)rank * n_vocab,
                    (uint16_t *)logits[rank]->host + (int64_t)row * n_vocab, (size_t)n_vocab * 2);
@@ -478,7 +478,7 @@ static void test_draw_parts(int n_rows, int n_vocab, int n_ranks, bool ties) {
                          .dtype = KERNEL_BF16);
                 const struct call_draw_part call =
                     MAKE(struct call_draw_part, .of = of, .logit = OF(top),
-                         .state = OF(state[rank]), .received = OF(sent[1 - part % 2]),
+                         .state = OF(states[rank]), .received = OF(sent[1 - part % 2]),
                          .sent = (unsigned char *)OF(sent[part % 2]) + rank * n_rows * bytes,
                          .part = part, .rank = rank, .n_ranks = n_ranks, .cuts = true);
                 side ? launched(kernel_draw_part(&call, NULL), "draw_part") : ref_draw_part(&call);
