@@ -2,7 +2,8 @@
 # fp8 on this GPU. Tokens: what two trained models answer in each form, here and on the CPU. LLaDA-8B (random weights):
 # whole steps beside bf16's, a calibration of its operators, and a live run beside its simulation, with what memory both say.
 # Usage: fp8.sh BUILD OUT [tokens|steps|live|all] [GPU [BATCHxTOKENS...]]
-# Environment: prompts (of the trained models, default: 32), forms, live_forms, rounds, minutes, max_tokens.
+# Environment: prompts (of the trained models, default: 32), forms, live_forms, rounds, minutes, max_tokens,
+# how ('--clocks' calibrates the card's clocks, too, in two minutes).
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so. About 2 minutes.
 set -u
 build=$1 out=$2 what=${3:-all} gpu=${4:-h200}
@@ -130,7 +131,7 @@ fi
 live() {
     profile="$out/$1.csv" began=$(date +%s)
     # shellcheck disable=SC2046
-    timeout 90 "$unmask" calibrate "${cuda[@]}" --model llada-8b --gpu "$gpu" $(types "$1") --quick \
+    timeout 240 "$unmask" calibrate "${cuda[@]}" --model llada-8b --gpu "$gpu" $(types "$1") ${how:---quick} \
         --minutes "${minutes:-0.4}" --max-tokens "${max_tokens:-4096}" --shared --out "$profile" >"$out/$1-calibrate.txt" || failed=1
     tail -25 "$out/$1-calibrate.txt"
     echo "$1 calibrated in $(($(date +%s) - began)) s: $(grep -c ',fp8' "$profile") rows in fp8"
