@@ -113,6 +113,7 @@ struct asked {
     const struct request *request;
     const struct beginning *beginning;
     uint32_t *answer_tokens;
+    bool *is_met;
     bool interrupted;
 };
 
@@ -127,7 +128,8 @@ static int ask_own(struct replica_engine *on, void *arguments, struct err *err) 
     case ASKS_SWAP_OUT:
         return own.swap_out(own.state, 0, a->slot, a->request, err);
     case ASKS_END:
-        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, err);
+        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, a->is_met,
+                            err);
     case ASKS_RELEASE:
         own.release(own.state, 0, a->slot);
         break;
@@ -178,11 +180,14 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
 }
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
     return ask_replica(
         state, replica,
-        (struct asked){
-            .what = ASKS_END, .slot = slot, .request = request, .answer_tokens = answer_tokens},
+        (struct asked){.what = ASKS_END,
+                       .slot = slot,
+                       .request = request,
+                       .answer_tokens = answer_tokens,
+                       .is_met = is_met},
         err);
 }
 

@@ -46,7 +46,7 @@ static bool chooses_unrolled(const struct system *s) {
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
     return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
-           s->settings.block_tokens > DECODE_MAX_RANKED;
+           settings_window_tokens(&s->settings) > DECODE_MAX_RANKED;
 }
 
 static bool divides_alone(const struct system *s) {
@@ -164,7 +164,7 @@ const struct feature feature_table[] = {
      "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
      "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
-    {OF_DECODER, LIVE, "rules that rank positions, in blocks over 4,096 tokens", ranks_wide_blocks,
+    {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
      "the engine divides logits where they are stored and drawn from",

@@ -269,9 +269,10 @@ static void cut(void *state, uint32_t replica, int64_t now_ns) {
 }
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
     const struct executor *inner = &((struct meter *)state)->request.inner;
-    return inner->find_end(inner->state, replica, slot, request, answer_tokens, err);
+    return inner->find_end(inner->state, replica, slot, request, answer_tokens, is_met,
+                           err);
 }
 
 /* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */

@@ -396,13 +396,15 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
 }
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
     struct inbox *inbox = state;
     int status = 0;
     *answer_tokens = 0;
+    *is_met = false;
     if (inbox->inner.find_end != NULL) {
         status =
-            inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens, err);
+            inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens,
+                                   is_met, err);
     }
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, request->id);

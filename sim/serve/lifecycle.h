@@ -32,6 +32,8 @@ struct tracked {
     bool puts_off, surest;
     uint32_t run_tokens;
     int64_t cancel_ns; /* from when on it is taken out; 0: not */
+    uint32_t last_end; /* STOP_WINDOW, once an end of text is decided in a block in flight: where
+                          the last block that passes decide on ends; else 0 */
 };
 
 struct replica {

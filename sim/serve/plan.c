@@ -62,6 +62,10 @@ void plan_carried(struct lifecycle *life, uint32_t slot) {
 static bool lets_next(const struct lifecycle *life, uint32_t slot, uint32_t mark) {
     const struct request *request = &life->requests[slot];
     const struct range range = window_mark(request, mark);
+    const uint32_t last_end = life->tracked[slot].last_end;
+    if (last_end > 0 && range.end >= last_end) {
+        return false;
+    }
     const uint32_t length = range_length(range);
     const uint32_t decided = length - positions_masked(&life->positions, slot, request, range);
     return decided >= life->system->settings.block_add_threshold * length;

@@ -15,7 +15,7 @@
     KEY("iteration." #field, PARAM_F64, smoothing.field, "1", initial, 0, max, doc)
 
 static const char *const iteration_words[] = {"plain", "smooth", NULL};
-static const char *const early_stop_words[] = {"off", "block", "position", NULL};
+static const char *const early_stop_words[] = {"off", "block", "position", "window", NULL};
 static const char *const probabilities_words[] = {"released", "tempered", "model", "kept", NULL};
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
@@ -36,13 +36,15 @@ const struct param system_params[] = {
           "positions decoded together (0: the model's default) [backend != lmax or rows = exact]"),
     WHOLE(
         blocks_in_flight, "blocks", "1", 1, 64,
-        "most blocks of a request that are decoded together, those that a step stores among them"),
+        "most blocks of a request that are decoded together, those that a step stores among them; "
+        "where the window slides, how long it may become"),
     KEY("block_add_threshold", PARAM_F64, block_add_threshold, "1", "0.1", 0, 1,
         "share of a block that is decided before anything of the next one is (0: all are decoded "
-        "together from the first step) [blocks_in_flight > 1]"),
+        "together from the first step) [blocks_in_flight > 1 and window_slides = off]"),
     FLAG(window_slides, "off",
          "the positions that are decoded together are block_tokens from the first masked one on, "
-         "after every step anew (DSB) [model.attention = bidirectional and blocks_in_flight = 1]"),
+         "after every step anew; with blocks_in_flight > 1 as many masked ones, so that its end "
+         "moves by what was committed (DSB) [model.attention = bidirectional]"),
     FLAG(static_blocks, "off",
          "a step runs blocks_in_flight blocks, those that nothing is decided of yet among them, as "
          "MultiBD's graphs do [blocks_in_flight > 1]"),
@@ -139,7 +141,9 @@ const struct param system_params[] = {
     CHOICE(
         "early_stop", early_stop, early_stop_words, "off",
         "a request is done when the block with its end of text is decoded, or that position and "
-        "all before it (off: every output position is decoded) [serves = on and run.answers = on]"),
+        "all before it, or all blocks in flight, which no other joins once an end of text is "
+        "decided in any (off: every output position is decoded) [serves = on and run.answers = "
+        "on]"),
     CHOICE(
         "iteration", iteration, iteration_words, "plain",
         "what a step passes to the next: the canvas, or also its predictions for masked positions"),

@@ -36,6 +36,7 @@ enum early_stop {
     STOP_NEVER,    /* every output position is decoded */
     STOP_BLOCK,    /* with the block that holds the end of text */
     STOP_POSITION, /* as soon as that position and all before it are decoded */
+    STOP_WINDOW,   /* with the blocks in flight once an end of text is decided in any of them */
 };
 
 /* Where the tensors of a step come from. */

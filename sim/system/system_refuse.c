@@ -443,7 +443,9 @@ static int check_several_cache(const struct system *s, struct err *err) {
                          "is %s: set static_blocks = off",
                          s->model->title, attention_mask_names[s->model->mask]);
     }
-    if (s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
+    const bool slides = s->settings.window_slides && s->cache == &cache_sliding;
+    if (slides || s->rows.kind == ROW_NONE ||
+        (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
         return 0;
     }
     return s->rows.kind == ROW_EXACT && !rows_leave_out(&s->rows)
@@ -481,7 +483,7 @@ static int check_sliding(const struct system *s, struct err *err) {
                          "= sliding or none",
                          cache);
     }
-    const char *without = settings->blocks_in_flight > 1           ? "blocks_in_flight = 1"
+    const char *without = settings->static_blocks                  ? "static_blocks = off"
                           : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
                           : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
                                                                    : NULL;

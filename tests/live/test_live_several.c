@@ -7,7 +7,7 @@
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_SETTINGS = 15 };
+enum { N_SETTINGS = 23 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -22,6 +22,12 @@ static const struct key keys[] = {
     {"window", "block_tokens", NULL},         {"prefix", "cache.prefix_window", NULL},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0], N_SET = 6 };
+
+/* Diffulex's stability of tokens that are not replaced is 1 for a block that is complete and 0
+ * before, so that whatever share it asks for it waits for that. */
+static double joins_at(const json_t *line, double add) {
+    return json_number_value(json_object_get(line, "stability")) > 0 ? 1 : add;
+}
 
 static bool is_bidirectional(const json_t *line) {
     return json_object_get(line, "entropy") != NULL || json_object_get(line, "window") != NULL;
@@ -40,7 +46,10 @@ static void settings_of(const json_t *line, char settings[N_SET][64]) {
         const json_t *value = json_object_get(line, keys[i].name);
         const char *word = json_is_string(value) ? json_string_value(value) : keys[i].initial;
         if (json_is_number(value)) {
-            snprintf(settings[n++], 64, "%s=%g", keys[i].key, json_number_value(value));
+            const double number = json_number_value(value);
+            const bool adds = strcmp(keys[i].name, "add") == 0;
+            snprintf(settings[n++], 64, "%s=%g", keys[i].key,
+                     adds ? joins_at(line, number) : number);
         } else if (word != NULL) {
             snprintf(settings[n++], 64, "%s=%s", keys[i].key, word);
         }

@@ -57,17 +57,21 @@ static inline void specified_passes(const json_t *line, const char *path) {
     decode_trace_close(trace);
 }
 
-/* Runs what a line of `path` says, recorded, all requests at once in packed batches, and plays the
+/* Runs what a line of `path` says, to an end of text where it names that token as "end", recorded, all requests at once in packed batches, and plays the
  * record. `start` and `settings` end with NULL and are options and KEY=VALUEs. Returns the summary.
  */
 static inline json_t *specified_run(const json_t *line, const char *const *start,
                                     const char *const *settings, int64_t block, size_t number,
                                     int64_t *whole) {
-    const char *words[CLI_MOST_ARGS + 1] = {"run",     "--json", "--backend", "cpu",      "--clock",
-                                            "virtual", "--eos",  "none",      "--levels", "events"};
-    static char outputs[512], decisions[512], db[512];
+    static char outputs[512], decisions[512], db[512], end[16];
+    const bool ends = json_object_get(line, "end") != NULL;
+    const char *words[CLI_MOST_ARGS + 1] = {"run",     "--json", "--backend",         "cpu",
+                                            "--clock", "virtual", "--eos", ends ? end : "none",
+                                            "--levels", "events"};
     char run[16];
     size_t n = 10;
+    snprintf(end, sizeof end, "%lld",
+             (long long)json_integer_value(json_object_get(line, "end")));
     snprintf(outputs, sizeof outputs, "%s", scratch_path("outputs.jsonl"));
     snprintf(decisions, sizeof decisions, "%s", scratch_path("decisions.db"));
     snprintf(db, sizeof db, "%s", scratch_path("runs.db"));
