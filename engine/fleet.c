@@ -105,11 +105,21 @@ static int call_on(struct replica_engine *on,
 /* ---- the executor ---- */
 
 /* What its functions ask of a replica's own executor, in the replica's thread. */
-enum asks { ASKS_ADMIT, ASKS_GROW, ASKS_RELEASE, ASKS_SWAP_OUT, ASKS_DROP, ASKS_END, ASKS_AUDIT };
+enum asks {
+    ASKS_ADMIT,
+    ASKS_GROW,
+    ASKS_RELEASE,
+    ASKS_SWAP_OUT,
+    ASKS_DROP,
+    ASKS_END,
+    ASKS_KEEP_PREFIX,
+    ASKS_TAKE_PREFIX,
+    ASKS_AUDIT
+};
 
 struct asked {
     enum asks what;
-    uint32_t slot;
+    uint32_t slot, first;
     const struct request *request;
     const struct beginning *beginning;
     uint32_t *answer_tokens;
@@ -127,6 +137,10 @@ static int ask_own(struct replica_engine *on, void *arguments, struct err *err) 
         return own.grow(own.state, 0, a->slot, a->request, err);
     case ASKS_SWAP_OUT:
         return own.swap_out(own.state, 0, a->slot, a->request, err);
+    case ASKS_KEEP_PREFIX:
+        return own.keep_prefix(own.state, 0, a->slot, a->request, a->first, err);
+    case ASKS_TAKE_PREFIX:
+        return own.take_prefix(own.state, 0, a->slot, a->request, a->first, err);
     case ASKS_END:
         return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, a->is_met,
                             err);
@@ -177,6 +191,22 @@ static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct r
 static void drop(void *state, uint32_t replica, uint32_t slot) {
     struct err never = {0};
     (void)ask_replica(state, replica, (struct asked){.what = ASKS_DROP, .slot = slot}, &never);
+}
+
+static int keep_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    return ask_replica(
+        state, replica,
+        (struct asked){.what = ASKS_KEEP_PREFIX, .slot = slot, .request = request, .first = first},
+        err);
+}
+
+static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    return ask_replica(
+        state, replica,
+        (struct asked){.what = ASKS_TAKE_PREFIX, .slot = slot, .request = request, .first = first},
+        err);
 }
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
@@ -305,6 +335,8 @@ struct executor fleet_interface(struct fleet *fleet) {
         executor.release = release;
         executor.swap_out = swap_out;
         executor.drop = drop;
+        executor.keep_prefix = keep_prefix;
+        executor.take_prefix = take_prefix;
         executor.find_end = executor.find_end != NULL ? find_end : NULL;
         executor.submit = submit;
         executor.wait = wait_next;

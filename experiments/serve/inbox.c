@@ -395,6 +395,18 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
     inner->drop(inner->state, replica, slot);
 }
 
+static int keep_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    const struct executor *inner = &((struct inbox *)state)->inner;
+    return inner->keep_prefix(inner->state, replica, slot, request, first, err);
+}
+
+static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    const struct executor *inner = &((struct inbox *)state)->inner;
+    return inner->take_prefix(inner->state, replica, slot, request, first, err);
+}
+
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, bool *is_met, struct err *err) {
     struct inbox *inbox = state;
@@ -467,6 +479,8 @@ struct executor inbox_around(void *state, struct executor inner, struct executor
     outer.release = inner.release != NULL ? release : NULL;
     outer.swap_out = inner.swap_out != NULL ? swap_out : NULL;
     outer.drop = inner.drop != NULL ? drop : NULL;
+    outer.keep_prefix = inner.keep_prefix != NULL ? keep_prefix : NULL;
+    outer.take_prefix = inner.take_prefix != NULL ? take_prefix : NULL;
     outer.find_end = inbox->request.live != NULL ? find_end : NULL;
     outer.step_ns = inner.step_ns != NULL ? step_ns : NULL;
     outer.cut = inner.cut != NULL ? cut : NULL;

@@ -88,6 +88,13 @@ struct executor {
     int (*swap_out)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     struct err *err);
     void (*drop)(void *state, uint32_t replica, uint32_t slot);
+    /* Where leading layers take shared prefixes over: what they made of the request's prefix is kept
+     * from row `first` of a store of settings.prefix_store_tokens rows on, or taken from there.
+     * Both may be NULL. */
+    int (*keep_prefix)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err);
+    int (*take_prefix)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err);
     /* Where tokens are real and ends of text are looked for, else NULL. *answer_tokens becomes the
      * number of output positions up to and including the first end of text in the active block, if
      * nothing before it is masked; 0: there is none. *is_met: whether one stands anywhere in the

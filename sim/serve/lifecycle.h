@@ -8,6 +8,7 @@
 #include "sim/policy/plugin/ward.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
+#include "sim/serve/kept_prefixes.h"
 #include "sim/serve/recall.h"
 #include "sim/serve/sharing.h"
 
@@ -85,6 +86,7 @@ struct replica {
     int64_t last_start_ns, last_end_ns, freed_bytes;
     uint32_t n_freed;
     struct page_cache pages;      /* under prefix caching */
+    struct kept_prefixes prefixes;     /* the same, where the cache policy has leading layers */
     bool pages_changed;           /* those that a request waits for */
     struct page_lists page_lists; /* when the executor wants them */
     uint32_t loops_left;          /* steps of the same batch before the scheduler is asked again */

@@ -211,6 +211,7 @@ static int check_facts(const struct system *system, const struct request *reques
                  {"chooser", first->chooser, rows->chooser},
                  {"settles", first->settles, rows->settles},
                  {"evict_layer", first->evict_layer, rows->evict_layer},
+                 {"lead_layers", first->lead_layers, rows->lead_layers},
                  {"recent", first->recent, rows->recent}};
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         REFUSE_UNLESS(facts[i].first == facts[i].now,

@@ -176,8 +176,12 @@ const struct param system_params[] = {
          "or freed memory [serves = on and scheduler != static]"),
     FLAG(prefix_caching, "off",
          "shared beginnings of prompts are computed once while cached, in whole pages "
-         "(block-causal models: whole blocks); a preempted request reuses what is left of its own "
-         "[serves = on and rows = exact]"),
+         "(block-causal models: whole blocks); a preempted request reuses what is left of its own; "
+         "bidirectional ones under cache = bicache [serves = on and rows = exact or serves = on "
+         "and leads = on]"),
+    WHOLE(prefix_store_tokens, "tokens", "5000", 0, 1e8,
+          "tokens of shared prefixes that a replica keeps for requests to come, as leading layers "
+          "have them (BiCache: 5000) [serves = on and leads = on]"),
     KEY("swap.host_bytes", PARAM_I64, swap_host_bytes, "bytes", "0", 0, 1e15,
         "memory of the host that a scheduler may swap requests out to, for each GPU (0: none) "
         "[backend = step or serves = on and swaps = on]"),

@@ -107,6 +107,7 @@ struct settings {
     bool skip_ahead;
     bool decides_ahead;
     bool prefix_caching;
+    uint32_t prefix_store_tokens; /* leading layers: of shared prefixes that a replica keeps */
     bool beyond_positions;
     double confidence_drop; /* taken from the logits of what a decode process draws */
     double temperature;     /* that logits are divided by */

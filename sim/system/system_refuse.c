@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/policy/cache/bicache.h"
 #include "sim/policy/cache/sliding.h"
 #include "sim/policy/decoder/renoise.h"
 #include "sim/policy/decoder/several_blocks.h"
@@ -121,15 +122,51 @@ static int check_noise(const struct system *s, struct err *err) {
                                        s->model->title, without);
 }
 
+/* Leading layers that take shared prefixes over. */
+static int check_leading(const struct system *s, struct err *err) {
+    const struct bicache *numbers = s->cache_state;
+    const struct settings *settings = &s->settings;
+    const uint32_t layers = settings->layers > 0 ? settings->layers : s->model->layers;
+    if (numbers->depth == 0) {
+        return err_usage(err,
+                         "how many layers of %s may take a shared prefix over is not known: set "
+                         "cache.depth (of %u layers), which is then assumed, or measure it "
+                         "(experiments/train/prefix_depth.py)",
+                         s->model->title, layers);
+    }
+    if (numbers->depth >= layers) {
+        return err_usage(err, "cache.depth = %u leaves none of the %u layers of %s to renew prefixes",
+                         numbers->depth, layers, s->model->title);
+    }
+    const char *without = !settings->prefix_caching                ? "prefix_caching = on"
+                          : s->model->mask != MASK_BIDIRECTIONAL   ? "cache = exact"
+                          : s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0
+                              ? "scheduler = continuous"
+                          : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
+                          : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
+                          : settings->chunk_search != CHUNK_SEARCH_NONE ? "chunk_search = none"
+                                                                        : NULL;
+    return without == NULL
+               ? 0
+               : err_usage(err,
+                           "cache bicache shares prefixes of bidirectional models, each run by "
+                           "itself in one piece: set %s",
+                           without);
+}
+
 /* The keys and values of a prompt in a bidirectional model depend on the canvas after it. */
 static int check_prefixes(const struct system *s, struct err *err) {
+    if (s->cache == &cache_bicache) {
+        return check_leading(s, err);
+    }
     if (!s->settings.prefix_caching || s->rows.kind == ROW_EXACT) {
         return 0;
     }
     return err_usage(
         err,
         "prefix_caching is of exact keys and values, which block-causal and "
-        "autoregressive models have, and %s is bidirectional: set prefix_caching = off",
+        "autoregressive models have, and %s is bidirectional: set prefix_caching = off, or cache "
+        "= bicache",
         s->model->title);
 }
 

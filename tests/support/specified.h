@@ -37,6 +37,15 @@ static inline int64_t specified_tokens(const json_t *line, const char *outputs, 
     return whole;
 }
 
+/* Whether a prompt's text ends: passes over blocks after the end decide nothing that is read, and
+ * are not among its decisions. */
+static inline bool specified_ends(const json_t *line, size_t i) {
+    const json_t *tokens = json_array_get(json_object_get(line, "tokens"), i);
+    const json_t *last = json_array_get(tokens, json_array_size(tokens) - 1);
+    return json_object_get(line, "end") != NULL &&
+           json_equal(last, json_object_get(line, "end"));
+}
+
 /* The decisions of a run are as many passes as the line says and, where it says how many tokens
  * were replaced, as many of those. */
 static inline void specified_passes(const json_t *line, const char *path) {
@@ -51,7 +60,8 @@ static inline void specified_passes(const json_t *line, const char *path) {
         for (; source.pass(source.state, i, (uint32_t)n, &pass, &err) == 0; n++) {
             revised += pass.revised;
         }
-        ck_assert_int_eq(n, specified_at(line, "passes", i));
+        const int64_t passes = specified_at(line, "passes", i);
+        ck_assert(n == passes || (specified_ends(line, i) && n < passes));
         ck_assert_int_eq(revised, says_replaced ? specified_at(line, "replaced", i) : 0);
     }
     decode_trace_close(trace);

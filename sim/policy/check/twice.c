@@ -302,8 +302,9 @@ static void twice_happened(void *state, const struct schedule_view *view,
 
 /* The fields of row_sets, each of which is a uint32_t. */
 static const char *const field_names[] = {"kind",          "chooser",       "settles",
-                                          "evict_layer",   "recent",        "run.first",
-                                          "run.end",       "skips",         "head.first",
+                                          "evict_layer",   "lead_layers",   "recent",
+                                          "run.first",     "run.end",       "lead.first",
+                                          "lead.end",      "skips",         "head.first",
                                           "head.end",      "keep[0].first", "keep[0].end",
                                           "keep[1].first", "keep[1].end",   "n_chosen",
                                           "held",          "attends",       "pattern.tokens",
