@@ -61,7 +61,7 @@ static inline void specified_passes(const json_t *line, const char *path) {
             revised += pass.revised;
         }
         const int64_t passes = specified_at(line, "passes", i);
-        ck_assert(n == passes || (specified_ends(line, i) && n < passes));
+        ck_assert_msg(n == passes || (specified_ends(line, i) && n < passes), "%lld passes of prompt %zu, not %lld", (long long)n, i, (long long)passes);
         ck_assert_int_eq(revised, says_replaced ? specified_at(line, "replaced", i) : 0);
     }
     decode_trace_close(trace);

@@ -119,6 +119,8 @@ def decode(model, prompt, threshold, complete, add, most, block=32, static="off"
         for i, b in enumerate(ring):
             if not b.masked(x, mask) and all(a.state == "to_cache" for a in ring[:i]):
                 b.state = "to_cache"
+        if ended and static == "on" and ahead and not any(b.masked(x, mask) for b in ring):
+            break  # Diffulex's requests end here; without a ring the last blocks are stored, which no one reads
     tokens = x[len(prompt):].tolist()
     return tokens[:tokens.index(end) + 1] if end in tokens else tokens, passes, run
 
