@@ -87,7 +87,7 @@ void plan_several(struct lifecycle *life, uint32_t slot) {
     if (window_slides(request) && window_lengthen(request)) {
         positions_extend(&life->positions, slot, request);
     }
-    if (window_most(request) == 1) {
+    if (window_most(request) == 1 || window_slides(request)) {
         return;
     }
     while (settings->static_blocks && add_block(life, slot)) {

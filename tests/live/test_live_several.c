@@ -90,4 +90,32 @@ TEST(tokens_passes_and_positions_are_those_of_the_specification) {
     specified_each(TOKENS, N_SETTINGS, decodes_so);
 }
 
+/* A window slides by what the device decided, also where no one asks what that was. */
+TEST(a_run_that_is_not_recorded_decodes_the_same) {
+    const char *const systems[] = {"dsb", "dsb-greedy", "multibd"};
+    for (int i = 0; i < 3; i++) {
+        const char *const weights = i < 2 ? MODELS "llada-2m" : MODELS "sdar-2m";
+        char *texts[2];
+        for (int recorded = 0; recorded < 2; recorded++) {
+            char outputs[512], decisions[512];
+            snprintf(outputs, sizeof outputs, "%s", scratch_path("alone.jsonl"));
+            snprintf(decisions, sizeof decisions, "%s", scratch_path("alone.db"));
+            const char *words[] = {"run",        "--backend", "cpu",        "--clock",
+                                   "virtual",    "--eos",     "none",       "--weights",
+                                   weights,      "--system",  systems[i],   "--workload",
+                                   PROMPTS,      "--output-tokens", "64",   "--set",
+                                   "decoder.threshold=0.9", "--outputs", outputs,
+                                   recorded ? "--decode-out" : NULL, decisions, NULL};
+            free(cli_text(cli_run(&(const struct child){0}, words)));
+            FILE *file = fopen(outputs, "r");
+            ck_assert_ptr_nonnull(file);
+            texts[recorded] = cli_read(file);
+            fclose(file);
+        }
+        ck_assert_str_eq(texts[0], texts[1]);
+        free(texts[0]);
+        free(texts[1]);
+    }
+}
+
 SUITE("live several")
