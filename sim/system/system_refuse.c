@@ -127,16 +127,16 @@ static int check_leading(const struct system *s, struct err *err) {
     const struct bicache *numbers = s->cache_state;
     const struct settings *settings = &s->settings;
     const uint32_t layers = settings->layers > 0 ? settings->layers : s->model->layers;
-    if (numbers->depth == 0) {
+    if (numbers->layers == 0) {
         return err_usage(err,
                          "how many layers of %s may take a shared prefix over is not known: set "
                          "cache.depth (of %u layers), which is then assumed, or measure it "
                          "(experiments/train/prefix_depth.py)",
                          s->model->title, layers);
     }
-    if (numbers->depth >= layers) {
+    if (numbers->layers >= layers) {
         return err_usage(err, "cache.depth = %u leaves none of the %u layers of %s to renew prefixes",
-                         numbers->depth, layers, s->model->title);
+                         numbers->layers, layers, s->model->title);
     }
     const char *without = !settings->prefix_caching                ? "prefix_caching = on"
                           : s->model->mask != MASK_BIDIRECTIONAL   ? "cache = exact"

@@ -4,13 +4,20 @@
 /* Tokens of the prompt and of the output: any window around a block lies inside of them. */
 enum { FAR = 1 << 22, BLOCK = 32 };
 
-/* What is said neither of depth nor of share is as measured for the model. */
+/* What is said neither of depth nor of share is as measured for the model; a share of its layers is
+ * one of them at least, and leaves one. */
 static void take_depth(struct system *s) {
     struct bicache *numbers = s->cache_state;
-    if (numbers->depth == 0) {
-        numbers->depth = s->model->prefix_layers;
+    const double layers = s->settings.layers > 0 ? s->settings.layers : s->model->layers;
+    double depth = numbers->depth;
+    if (depth == 0) {
+        depth = s->model->prefix_layers;
         numbers->share = numbers->share > 0 ? numbers->share : s->model->prefix_share;
+    } else if (depth < 1) {
+        depth = depth * layers < 1 ? 1 : depth * layers;
+        depth = depth > layers - 1 ? layers - 1 : depth;
     }
+    numbers->layers = (uint32_t)depth;
 }
 
 void system_ask_rows(struct system *s) {

@@ -5,8 +5,9 @@
 #include "sim/policy/cache/cache.h"
 
 struct bicache {
-    uint32_t depth, interval_steps;
-    double share;
+    double depth, share;
+    uint32_t interval_steps;
+    uint32_t layers; /* the system's word: what `depth` is of its model; 0: not known yet */
 };
 extern const struct cache_policy cache_bicache;
 

@@ -17,8 +17,9 @@ struct memory {
 };
 
 static const struct param params[] = {
-    {"depth", PARAM_U32, 0, "layers", "0", 0, 255, NULL, offsetof(struct bicache, depth),
-     "leading layers that take shared prefixes over (0: as measured for the model)"},
+    {"depth", PARAM_F64, 0, "layers", "0", 0, 255, NULL, offsetof(struct bicache, depth),
+     "leading layers that take shared prefixes over; below 1 a share of the model's layers (0: as "
+     "measured for the model)"},
     {"share", PARAM_F64, 0, "1", "0", 0, 1, NULL, offsetof(struct bicache, share),
      "least share of a canvas that its prefix has for that (cache.depth = 0: as measured)"},
     {"interval_steps", PARAM_U32, 0, "steps", "32", 1, 1000000, NULL,
@@ -44,7 +45,7 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     const uint32_t prefix = request->prefix_tokens, canvas = request->canvas_tokens;
     const bool takes = takes_over(state, request);
     *rows = (struct row_sets){.kind = ROW_KV,
-                              .lead_layers = state->depth,
+                              .lead_layers = state->layers > 0 ? state->layers : 1,
                               .keep = {{0, prefix}},
                               .held = prefix};
     if (takes && request->cached_tokens < prefix) {
