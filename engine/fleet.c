@@ -142,8 +142,7 @@ static int ask_own(struct replica_engine *on, void *arguments, struct err *err) 
     case ASKS_TAKE_PREFIX:
         return own.take_prefix(own.state, 0, a->slot, a->request, a->first, err);
     case ASKS_END:
-        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, a->is_met,
-                            err);
+        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, a->is_met, err);
     case ASKS_RELEASE:
         own.release(own.state, 0, a->slot);
         break;
@@ -211,14 +210,13 @@ static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struc
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, bool *is_met, struct err *err) {
-    return ask_replica(
-        state, replica,
-        (struct asked){.what = ASKS_END,
-                       .slot = slot,
-                       .request = request,
-                       .answer_tokens = answer_tokens,
-                       .is_met = is_met},
-        err);
+    return ask_replica(state, replica,
+                       (struct asked){.what = ASKS_END,
+                                      .slot = slot,
+                                      .request = request,
+                                      .answer_tokens = answer_tokens,
+                                      .is_met = is_met},
+                       err);
 }
 
 static int ask_plan(struct replica_engine *on, void *arguments, struct err *err) {

@@ -189,8 +189,8 @@ static int find_end(void *state, uint32_t replica, uint32_t slot, const struct r
                     uint32_t *answer_tokens, bool *is_met, struct err *err) {
     struct live *live = state;
     (void)replica;
-    int status = end_tokens_find(&live->ends, &live->sessions, slot, request, answer_tokens,
-                                 is_met, err);
+    int status =
+        end_tokens_find(&live->ends, &live->sessions, slot, request, answer_tokens, is_met, err);
     live->answer_tokens[slot] = status == 0 ? *answer_tokens : 0;
     return status;
 }

@@ -9,8 +9,8 @@
 #include "engine/op/room.h"
 #include "engine/weights/weights.h"
 
-/* Rows of the residual stream where leading layers end: from the stream before to the one after, and
- * to the pool or from there. */
+/* Rows of the residual stream where leading layers end: from the stream before to the one after,
+ * and to the pool or from there. */
 struct join_copy {
     int64_t from_row, to_row, n_rows, pool_bytes;
     bool from_pool, to_pool;

@@ -90,8 +90,8 @@ struct packed {
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
     int64_t head_elements; /* of a head in a row of the pool */
-    bool selects, exact, evicts, credits, smooths, draws, features,
-        patterns, joins; /* the step graph is such */
+    bool selects, exact, evicts, credits, smooths, draws, features, patterns,
+        joins;          /* the step graph is such */
     int64_t pool_pages; /* exact */
     int64_t max_bytes;
     int32_t *decision_of;  /* [max_requests], owned: of the spans in batch order, -1: none */

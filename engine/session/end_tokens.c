@@ -108,8 +108,8 @@ static bool is_end(const struct end_tokens *ends, int32_t token) {
 }
 
 int end_tokens_find(const struct end_tokens *ends, struct sessions *sessions, uint32_t slot,
-                    const struct request *request, uint32_t *answer_tokens,
-                    bool *is_met, struct err *err) {
+                    const struct request *request, uint32_t *answer_tokens, bool *is_met,
+                    struct err *err) {
     const struct session *session = &sessions->by_slot[slot];
     uint32_t prompt = request->prompt_tokens, end = window_end(request);
     uint32_t first = window_first(request) > prompt ? window_first(request) : prompt;

@@ -29,7 +29,7 @@ const char *end_tokens_text(const struct end_tokens *ends, char *text, size_t si
  * *answer_tokens its output positions up to there; 0: nowhere. *is_met: whether one stands there at
  * all. Waits for the device. */
 int end_tokens_find(const struct end_tokens *ends, struct sessions *sessions, uint32_t slot,
-                    const struct request *request, uint32_t *answer_tokens,
-                    bool *is_met, struct err *err);
+                    const struct request *request, uint32_t *answer_tokens, bool *is_met,
+                    struct err *err);
 
 #endif

@@ -27,8 +27,8 @@ static int take_prefixes(struct sessions *sessions, struct err *err) {
         return 0;
     }
     sessions->prefixes_bytes = bytes;
-    sessions->prefixes_byte = stores_take(&sessions->stores,
-                                          sessions->system->settings.max_in_system, bytes, 0);
+    sessions->prefixes_byte =
+        stores_take(&sessions->stores, sessions->system->settings.max_in_system, bytes, 0);
     ASSERT(sessions->prefixes_byte >= 0);
     return hold_stores(sessions, err);
 }
@@ -169,16 +169,17 @@ int sessions_copy_prefix(struct sessions *sessions, uint32_t slot, const struct 
                          uint32_t first, bool keeps, struct err *err) {
     const struct system *system = sessions->system;
     const int64_t tokens = request->prefix_tokens, layers = system->model->layers;
-    const int64_t state_bytes = graph_element_bytes(&system->graph) * (int64_t)system->model->hidden;
+    const int64_t state_bytes =
+        graph_element_bytes(&system->graph) * (int64_t)system->model->hidden;
     const int64_t layer_bytes = (system->row_bytes - state_bytes) / layers;
     const int64_t leading_bytes = layer_bytes * system->rows.lead_layers;
     const int64_t kept = sessions->prefixes_byte + first * (leading_bytes + state_bytes);
     const int64_t own = sessions->by_slot[slot].store_bytes;
     const struct {
         int64_t own, kept, bytes;
-    } parts[] = {{own, kept, tokens * leading_bytes},
-                 {own + tokens * layer_bytes * layers, kept + tokens * leading_bytes,
-                  tokens * state_bytes}};
+    } parts[] = {
+        {own, kept, tokens * leading_bytes},
+        {own + tokens * layer_bytes * layers, kept + tokens * leading_bytes, tokens * state_bytes}};
     int status = 0;
     for (int i = 0; status == 0 && i < 2; i++) {
         status = keeps ? forward_move_store(sessions->forward, parts[i].kept, parts[i].own,

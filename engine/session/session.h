@@ -43,7 +43,7 @@ struct sessions {
     struct session *by_slot;                       /* [n_slots] */
     struct stores canvases, stores;                /* in tokens; in bytes */
     int64_t prefixes_byte, prefixes_bytes; /* where in the pool shared prefixes are kept, 0: none */
-    struct pages pages;                            /* instead of stores, where the cache is exact */
+    struct pages pages;                    /* instead of stores, where the cache is exact */
     bool follows;               /* and instead of those, under prefix caching, where there is a */
     struct shared_pages shared; /* loop that says who has which */
     struct stores swapped;      /* in bytes of `host`; empty where nothing is swapped */

@@ -65,12 +65,11 @@ static void join_span(struct forward *forward, const struct step *step, uint32_t
     const struct kv_store *kv = &step->parts[i].kv;
     const int64_t taken = span->queries - span->first_queries;
     const int64_t from = forward->packed.first_token[i], to = forward->rest.first_token[i];
-    const int64_t pool_bytes = (kv->first + packed_states(&forward->rest, kv->n_rows)) *
-                               forward->rest.element_bytes;
-    add_copy(forward, (struct join_copy){.from_pool = true,
-                                         .pool_bytes = pool_bytes,
-                                         .to_row = to,
-                                         .n_rows = taken});
+    const int64_t pool_bytes =
+        (kv->first + packed_states(&forward->rest, kv->n_rows)) * forward->rest.element_bytes;
+    add_copy(forward,
+             (struct join_copy){
+                 .from_pool = true, .pool_bytes = pool_bytes, .to_row = to, .n_rows = taken});
     add_copy(forward, (struct join_copy){
                           .from_row = from, .to_row = to + taken, .n_rows = span->first_queries});
     if (span->phase == PHASE_PREFILL) {
@@ -254,9 +253,8 @@ int forward_end_step(struct forward *forward, struct err *err) {
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
 static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
     bool is_new = true; /* where leading layers end copies go by the pool: never captured */
-    struct known_step *step = forward->packed.joins
-                                  ? NULL
-                                  : captures_find(&forward->captures, &forward->key, &is_new);
+    struct known_step *step =
+        forward->packed.joins ? NULL : captures_find(&forward->captures, &forward->key, &is_new);
     int status = forward_begin_step(forward, err);
     bool launches = !is_new && step != NULL && step->graph != NULL;
     for (uint32_t i = 0; status == 0 && i < n; i++) {

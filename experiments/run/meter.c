@@ -287,8 +287,7 @@ static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struc
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, bool *is_met, struct err *err) {
     const struct executor *inner = &((struct meter *)state)->request.inner;
-    return inner->find_end(inner->state, replica, slot, request, answer_tokens, is_met,
-                           err);
+    return inner->find_end(inner->state, replica, slot, request, answer_tokens, is_met, err);
 }
 
 /* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */

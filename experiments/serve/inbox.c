@@ -414,9 +414,8 @@ static int find_end(void *state, uint32_t replica, uint32_t slot, const struct r
     *answer_tokens = 0;
     *is_met = false;
     if (inbox->inner.find_end != NULL) {
-        status =
-            inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens,
-                                   is_met, err);
+        status = inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens,
+                                       is_met, err);
     }
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, request->id);

@@ -91,7 +91,7 @@ struct model {
      * its canvas, where it has that share of it (BiCache); 0: not measured. */
     uint32_t prefix_layers;
     double prefix_share;
-    uint32_t dense_layers; /* first layers that are not mixtures */
+    uint32_t dense_layers;                        /* first layers that are not mixtures */
     uint32_t expert_groups, expert_groups_active; /* 1 and 1 where experts are not grouped */
     bool expert_bias;    /* added to the router's scores for the choice alone */
     bool norm_topk;      /* the chosen experts' weights are divided by their sum */

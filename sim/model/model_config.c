@@ -311,7 +311,8 @@ static int find_family(struct reading *r) {
 /* What experiments/train/prefix_depth.py measured of the checkpoint, if it did. */
 static int take_prefix_depth(struct reading *r) {
     const json_t *depth = json_object_get(r->root, "prefix_depth");
-    const json_t *layers = json_object_get(depth, "layers"), *share = json_object_get(depth, "share");
+    const json_t *layers = json_object_get(depth, "layers"),
+                 *share = json_object_get(depth, "share");
     if (depth == NULL) {
         return 0;
     }

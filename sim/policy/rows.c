@@ -185,12 +185,12 @@ static int check_leading(const struct row_sets *rows, const struct request *requ
                   "keeps %u rows, of a shared prefix of %u tokens", rows_kept(rows), prefix);
     const bool alone = range_length(rows->head) == 0;
     const bool is_known = request->cached_tokens >= prefix;
-    const bool fits = alone ? run.first == 0 && run.end == prefix && lead.first == 0 &&
-                                  lead.end == prefix && !is_known
-                            : run.end == canvas && lead.end == canvas && run.first <= lead.first &&
-                                  (run.first == 0 || run.first == rows_kept(rows)) &&
-                                  (lead.first == run.first || (lead.first == rows_kept(rows) &&
-                                                               is_known));
+    const bool fits =
+        alone ? run.first == 0 && run.end == prefix && lead.first == 0 && lead.end == prefix &&
+                    !is_known
+              : run.end == canvas && lead.end == canvas && run.first <= lead.first &&
+                    (run.first == 0 || run.first == rows_kept(rows)) &&
+                    (lead.first == run.first || (lead.first == rows_kept(rows) && is_known));
     REFUSE_UNLESS(fits,
                   "runs [%u, %u) in leading layers and [%u, %u) in the others, of a shared prefix "
                   "of %u tokens that is %s",

@@ -88,9 +88,9 @@ struct executor {
     int (*swap_out)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     struct err *err);
     void (*drop)(void *state, uint32_t replica, uint32_t slot);
-    /* Where leading layers take shared prefixes over: what they made of the request's prefix is kept
-     * from row `first` of a store of settings.prefix_store_tokens rows on, or taken from there.
-     * Both may be NULL. */
+    /* Where leading layers take shared prefixes over: what they made of the request's prefix is
+     * kept from row `first` of a store of settings.prefix_store_tokens rows on, or taken from
+     * there. Both may be NULL. */
     int (*keep_prefix)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                        uint32_t first, struct err *err);
     int (*take_prefix)(void *state, uint32_t replica, uint32_t slot, const struct request *request,

@@ -59,7 +59,8 @@ int kept_prefixes_refresh(struct lifecycle *life, struct replica *replica, struc
     return status;
 }
 
-int kept_prefixes_take(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
+int kept_prefixes_take(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                       struct err *err) {
     const struct executor *executor = &life->asked->executor;
     const struct request *request = &life->requests[slot];
     if (!life->sharing.leads || request->cached_tokens == 0) {
@@ -107,7 +108,8 @@ static void drop_oldest(struct lifecycle *life, struct kept_prefixes *prefixes) 
     remove_item(life, prefixes, oldest);
 }
 
-int kept_prefixes_keep(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
+int kept_prefixes_keep(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                       struct err *err) {
     struct request *request = &life->requests[slot];
     struct kept_prefixes *prefixes = &replica->prefixes;
     const struct executor *executor = &life->asked->executor;

@@ -1,5 +1,6 @@
-/* Shared prefixes where a position sees the whole canvas (BiCache, arXiv 2606.07571, and its released
- * code): what leading layers make of a prefix that runs by itself is kept for requests to come.
+/* Shared prefixes where a position sees the whole canvas (BiCache, arXiv 2606.07571, and its
+ * released code): what leading layers make of a prefix that runs by itself is kept for requests to
+ * come.
  *
  * A replica keeps as many tokens of them as settings.prefix_store_tokens says, each prefix in one
  * piece, named by content (contents.h); the one used longest ago makes room. A request that is
@@ -41,9 +42,11 @@ int kept_prefixes_wait(struct lifecycle *life, uint32_t slot, struct err *err);
 int kept_prefixes_refresh(struct lifecycle *life, struct replica *replica, struct err *err);
 
 /* It is admitted, and takes what was found. */
-int kept_prefixes_take(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err);
+int kept_prefixes_take(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                       struct err *err);
 
 /* The step that ran its prefix by itself is done. */
-int kept_prefixes_keep(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err);
+int kept_prefixes_keep(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                       struct err *err);
 
 #endif

@@ -6,9 +6,9 @@
 #define UNMASK_SIM_SERVE_LIFECYCLE_H
 
 #include "sim/policy/plugin/ward.h"
+#include "sim/serve/kept_prefixes.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
-#include "sim/serve/kept_prefixes.h"
 #include "sim/serve/recall.h"
 #include "sim/serve/sharing.h"
 
@@ -85,11 +85,11 @@ struct replica {
      * ended, and what requests that ended with it held. */
     int64_t last_start_ns, last_end_ns, freed_bytes;
     uint32_t n_freed;
-    struct page_cache pages;      /* under prefix caching */
-    struct kept_prefixes prefixes;     /* the same, where the cache policy has leading layers */
-    bool pages_changed;           /* those that a request waits for */
-    struct page_lists page_lists; /* when the executor wants them */
-    uint32_t loops_left;          /* steps of the same batch before the scheduler is asked again */
+    struct page_cache pages;       /* under prefix caching */
+    struct kept_prefixes prefixes; /* the same, where the cache policy has leading layers */
+    bool pages_changed;            /* those that a request waits for */
+    struct page_lists page_lists;  /* when the executor wants them */
+    uint32_t loops_left;           /* steps of the same batch before the scheduler is asked again */
     /* Of unrolled steps: how many follow the one being accounted for, and what that one computed
      * and discarded. */
     bool unrolled;

@@ -79,9 +79,9 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (all && tracked->last_end == 0 && (is_met || (is_known && is_drawn(life, slot)))) {
         tracked->last_end = window_first(request) + window_active(request);
     }
-    bool ends = stops != STOP_NEVER && is_known && is_decoded(life, slot) &&
-                !(stops == STOP_WINDOW && (window_front_is_open(request) ||
-                                           !text_end_is_last(life, slot)));
+    bool ends =
+        stops != STOP_NEVER && is_known && is_decoded(life, slot) &&
+        !(stops == STOP_WINDOW && (window_front_is_open(request) || !text_end_is_last(life, slot)));
     request->answer_tokens = ends ? tracked->record.answer_tokens : 0;
     return 0;
 }

@@ -749,8 +749,8 @@ static uint32_t add_alike(struct builder *b, uint32_t done, uint32_t end, uint32
     return end;
 }
 
-/* After leading layers: the residual stream of what goes on, some of it as it was kept when a shared
- * prefix ran by itself. */
+/* After leading layers: the residual stream of what goes on, some of it as it was kept when a
+ * shared prefix ran by itself. */
 static void add_joined(struct builder *b) {
     const int before = b->residual;
     graph_add_segment(b->g, "join", 1);
@@ -800,8 +800,8 @@ int graph_try(struct graph *graph, const struct model *model, const struct graph
         .g = graph,
         .m = model,
         .options = options,
-        .tokens = options->splits_first_layer || options->lead_layers > 0 ? SYM_FIRST_TOKENS
-                                                                          : SYM_TOKENS,
+        .tokens =
+            options->splits_first_layer || options->lead_layers > 0 ? SYM_FIRST_TOKENS : SYM_TOKENS,
         .sampled = options->samples_output ? SYM_SAMPLED_ROWS : SYM_LOGIT_ROWS,
         .hidden_bytes = model->hidden * element_bytes,
         .importance = -1,

@@ -8,14 +8,15 @@
 const char *const phase_names[PHASE_COUNT] = {"prefill", "refresh", "reuse", "commit"};
 
 const char *const symbol_names[SYM_COUNT] = {
-    "one",         "requests",   "tokens",     "first_tokens", "logit_rows",   "context_rows",
-    "select_rows", "pack_rows",  "value_rows", "kept_tokens",  "prefill_n",    "prefill_q",
-    "prefill_k",   "prefill_qk", "full_n",     "full_q",       "full_qk",      "block_n",
-    "block_q",     "block_k",    "block_qk",   "kept_q",       "kept_k",       "kept_qk",
-    "first_n",     "first_qk",   "refresh_n",  "select_n",     "sampled_rows", "projected_values",
-    "picked_rows", "pattern_n",  "pattern_q",  "pattern_qk",   "scored_n",     "scored_q",
-    "scored_qk",   "lead_full_n", "lead_full_q", "lead_full_qk", "lead_block_n", "lead_block_q",
-    "lead_block_k", "lead_block_qk",
+    "one",          "requests",     "tokens",       "first_tokens",  "logit_rows",
+    "context_rows", "select_rows",  "pack_rows",    "value_rows",    "kept_tokens",
+    "prefill_n",    "prefill_q",    "prefill_k",    "prefill_qk",    "full_n",
+    "full_q",       "full_qk",      "block_n",      "block_q",       "block_k",
+    "block_qk",     "kept_q",       "kept_k",       "kept_qk",       "first_n",
+    "first_qk",     "refresh_n",    "select_n",     "sampled_rows",  "projected_values",
+    "picked_rows",  "pattern_n",    "pattern_q",    "pattern_qk",    "scored_n",
+    "scored_q",     "scored_qk",    "lead_full_n",  "lead_full_q",   "lead_full_qk",
+    "lead_block_n", "lead_block_q", "lead_block_k", "lead_block_qk",
 };
 
 void shape_clear(struct step_shape *shape) {

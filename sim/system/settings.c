@@ -138,12 +138,11 @@ const struct param system_params[] = {
         "share of the device the system may fill"),
     KEY("pool_share", PARAM_F64, pool_share, "1", "1", 0.01, 1,
         "share that cached rows and workspace may take of the memory left by weights and reserve"),
-    CHOICE(
-        "early_stop", early_stop, early_stop_words, "off",
-        "a request is done when the block with its end of text is decoded, or that position and "
-        "all before it, or all blocks in flight, which no other joins once an end of text is "
-        "decided in any (off: every output position is decoded) [serves = on and run.answers = "
-        "on]"),
+    CHOICE("early_stop", early_stop, early_stop_words, "off",
+           "a request is done when the block with its end of text is decoded, or that position and "
+           "all before it, or all blocks in flight, which no other joins once an end of text is "
+           "decided in any (off: every output position is decoded) [serves = on and run.answers = "
+           "on]"),
     CHOICE(
         "iteration", iteration, iteration_words, "plain",
         "what a step passes to the next: the canvas, or also its predictions for masked positions"),

@@ -135,17 +135,19 @@ static int check_leading(const struct system *s, struct err *err) {
                          s->model->title, layers);
     }
     if (numbers->layers >= layers) {
-        return err_usage(err, "cache.depth = %u leaves none of the %u layers of %s to renew prefixes",
+        return err_usage(err,
+                         "cache.depth = %u leaves none of the %u layers of %s to renew prefixes",
                          numbers->layers, layers, s->model->title);
     }
-    const char *without = !settings->prefix_caching                ? "prefix_caching = on"
-                          : s->model->mask != MASK_BIDIRECTIONAL   ? "cache = exact"
-                          : s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0
-                              ? "scheduler = continuous"
-                          : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
-                          : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
-                          : settings->chunk_search != CHUNK_SEARCH_NONE ? "chunk_search = none"
-                                                                        : NULL;
+    const char *without =
+        !settings->prefix_caching              ? "prefix_caching = on"
+        : s->model->mask != MASK_BIDIRECTIONAL ? "cache = exact"
+        : s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0
+            ? "scheduler = continuous"
+        : settings->iteration != ITERATION_PLAIN      ? "iteration = plain"
+        : settings->unroll_maximum > 1                ? "unroll.maximum = 1"
+        : settings->chunk_search != CHUNK_SEARCH_NONE ? "chunk_search = none"
+                                                      : NULL;
     return without == NULL
                ? 0
                : err_usage(err,
@@ -481,8 +483,7 @@ static int check_several_cache(const struct system *s, struct err *err) {
                          s->model->title, attention_mask_names[s->model->mask]);
     }
     const bool slides = s->settings.window_slides && s->cache == &cache_sliding;
-    if (slides || s->rows.kind == ROW_NONE ||
-        (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
+    if (slides || s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
         return 0;
     }
     return s->rows.kind == ROW_EXACT && !rows_leave_out(&s->rows)

@@ -9,18 +9,25 @@ enum { N_SETTINGS = 6, MOST = 12 };
 
 static const struct {
     const char *name, *key;
-} keys[] = {{"depth", "cache.depth"},       {"interval", "cache.interval_steps"},
-            {"sure", "decoder.threshold"}, {"share", "cache.share"},
+} keys[] = {{"depth", "cache.depth"},
+            {"interval", "cache.interval_steps"},
+            {"sure", "decoder.threshold"},
+            {"share", "cache.share"},
             {"block", "block_tokens"}};
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* As the line says and then `more`. Returns the summary. */
 static json_t *run(const json_t *line, const char *const *more, size_t number) {
-    static const char *const start[] = {"--weights", "experiments/train/models/llada-2m",
-                                        "--workload", FOLDER "prompts.jsonl",
-                                        "--output-tokens", "64",
-                                        "--system", "bicache",
-                                        "--decoder", "threshold",
+    static const char *const start[] = {"--weights",
+                                        "experiments/train/models/llada-2m",
+                                        "--workload",
+                                        FOLDER "prompts.jsonl",
+                                        "--output-tokens",
+                                        "64",
+                                        "--system",
+                                        "bicache",
+                                        "--decoder",
+                                        "threshold",
                                         NULL};
     char text[N_KEYS][64];
     const char *set[MOST];

@@ -100,12 +100,28 @@ TEST(a_run_that_is_not_recorded_decodes_the_same) {
             char outputs[512], decisions[512];
             snprintf(outputs, sizeof outputs, "%s", scratch_path("alone.jsonl"));
             snprintf(decisions, sizeof decisions, "%s", scratch_path("alone.db"));
-            const char *words[] = {"run",        "--backend", "cpu",        "--clock",
-                                   "virtual",    "--eos",     "none",       "--weights",
-                                   weights,      "--system",  systems[i],   "--workload",
-                                   PROMPTS,      "--output-tokens", "64",   "--set",
-                                   "decoder.threshold=0.9", "--outputs", outputs,
-                                   recorded ? "--decode-out" : NULL, decisions, NULL};
+            const char *words[] = {"run",
+                                   "--backend",
+                                   "cpu",
+                                   "--clock",
+                                   "virtual",
+                                   "--eos",
+                                   "none",
+                                   "--weights",
+                                   weights,
+                                   "--system",
+                                   systems[i],
+                                   "--workload",
+                                   PROMPTS,
+                                   "--output-tokens",
+                                   "64",
+                                   "--set",
+                                   "decoder.threshold=0.9",
+                                   "--outputs",
+                                   outputs,
+                                   recorded ? "--decode-out" : NULL,
+                                   decisions,
+                                   NULL};
             free(cli_text(cli_run(&(const struct child){0}, words)));
             FILE *file = fopen(outputs, "r");
             ck_assert_ptr_nonnull(file);

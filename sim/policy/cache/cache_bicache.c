@@ -73,7 +73,8 @@ const struct cache_policy cache_bicache = {
                .size = sizeof(struct cache_policy),
                .state_bytes = sizeof(struct bicache),
                .name = "bicache",
-               .doc = "leading layers take shared prefixes over, others renew them; far ones go stale",
+               .doc =
+                   "leading layers take shared prefixes over, others renew them; far ones go stale",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .memory_bytes = sizeof(struct memory),
