@@ -20,9 +20,10 @@ static int64_t aligned(int64_t bytes) {
 }
 
 /* What the device holds in addition to the weights. */
-static int64_t region_bytes(const struct budget *budget, int64_t granule_bytes) {
-    int64_t region =
-        aligned(budget->pool_bytes) + (budget->shares_pool ? 0 : aligned(budget->activation_bytes));
+static int64_t region_bytes(const struct system *system, int64_t granule_bytes) {
+    const struct budget *budget = &system->budget;
+    int64_t region = aligned(budget->pool_bytes) + aligned(system_prefix_bytes(system)) +
+                     (budget->shares_pool ? 0 : aligned(budget->activation_bytes));
     return align_up(region, granule_bytes);
 }
 
@@ -30,8 +31,8 @@ static int check_memory(const struct engine *engine, const struct engine_request
                         struct err *err) {
     const struct budget *budget = &engine->system->budget;
     const struct device_facts *facts = &engine->device.facts;
-    int64_t needed =
-        aligned(budget->weights_bytes) + region_bytes(budget, 1) + budget->reserve_bytes;
+    int64_t needed = aligned(budget->weights_bytes) + region_bytes(engine->system, 1) +
+                     budget->reserve_bytes - system_prefix_bytes(engine->system);
     if (needed <= facts->free_bytes) {
         return 0;
     }
@@ -87,7 +88,7 @@ static struct step_limits limits_of(const struct system *system) {
         .canvas_tokens = CANVAS_TOKENS,
         .workspace_bytes =
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
-        .pool_bytes = aligned(budget->pool_bytes),
+        .pool_bytes = aligned(budget->pool_bytes) + aligned(system_prefix_bytes(system)),
         .places = settings->max_requests * (int64_t)settings_window_tokens(settings),
         .credit_slots = system->credit_slots,
         .page_rows = settings->page_tokens,
@@ -170,9 +171,8 @@ struct engine_memory engine_memory(const struct engine *engine) {
     struct engine_memory memory = {
         /* Every matrix of the weights begins at an aligned address: small ones take a little more
          * than their numbers. */
-        .planned_bytes =
-            engine->weights.layout.bytes +
-            region_bytes(&engine->system->budget, mapping != NULL ? mapping->granule_bytes : 1),
+        .planned_bytes = engine->weights.layout.bytes +
+                         region_bytes(engine->system, mapping != NULL ? mapping->granule_bytes : 1),
         .metered_bytes = table->allocated_bytes(engine->device.device) - side_bytes,
         .side_bytes = side_bytes + table->own_bytes(engine->device.device),
         .is_mapped = mapping != NULL,

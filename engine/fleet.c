@@ -105,14 +105,25 @@ static int call_on(struct replica_engine *on,
 /* ---- the executor ---- */
 
 /* What its functions ask of a replica's own executor, in the replica's thread. */
-enum asks { ASKS_ADMIT, ASKS_GROW, ASKS_RELEASE, ASKS_SWAP_OUT, ASKS_DROP, ASKS_END, ASKS_AUDIT };
+enum asks {
+    ASKS_ADMIT,
+    ASKS_GROW,
+    ASKS_RELEASE,
+    ASKS_SWAP_OUT,
+    ASKS_DROP,
+    ASKS_END,
+    ASKS_KEEP_PREFIX,
+    ASKS_TAKE_PREFIX,
+    ASKS_AUDIT
+};
 
 struct asked {
     enum asks what;
-    uint32_t slot;
+    uint32_t slot, first;
     const struct request *request;
     const struct beginning *beginning;
     uint32_t *answer_tokens;
+    bool *is_met;
     bool interrupted;
 };
 
@@ -126,8 +137,12 @@ static int ask_own(struct replica_engine *on, void *arguments, struct err *err) 
         return own.grow(own.state, 0, a->slot, a->request, err);
     case ASKS_SWAP_OUT:
         return own.swap_out(own.state, 0, a->slot, a->request, err);
+    case ASKS_KEEP_PREFIX:
+        return own.keep_prefix(own.state, 0, a->slot, a->request, a->first, err);
+    case ASKS_TAKE_PREFIX:
+        return own.take_prefix(own.state, 0, a->slot, a->request, a->first, err);
     case ASKS_END:
-        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, err);
+        return own.find_end(own.state, 0, a->slot, a->request, a->answer_tokens, a->is_met, err);
     case ASKS_RELEASE:
         own.release(own.state, 0, a->slot);
         break;
@@ -177,13 +192,31 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
     (void)ask_replica(state, replica, (struct asked){.what = ASKS_DROP, .slot = slot}, &never);
 }
 
-static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+static int keep_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
     return ask_replica(
         state, replica,
-        (struct asked){
-            .what = ASKS_END, .slot = slot, .request = request, .answer_tokens = answer_tokens},
+        (struct asked){.what = ASKS_KEEP_PREFIX, .slot = slot, .request = request, .first = first},
         err);
+}
+
+static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    return ask_replica(
+        state, replica,
+        (struct asked){.what = ASKS_TAKE_PREFIX, .slot = slot, .request = request, .first = first},
+        err);
+}
+
+static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
+    return ask_replica(state, replica,
+                       (struct asked){.what = ASKS_END,
+                                      .slot = slot,
+                                      .request = request,
+                                      .answer_tokens = answer_tokens,
+                                      .is_met = is_met},
+                       err);
 }
 
 static int ask_plan(struct replica_engine *on, void *arguments, struct err *err) {
@@ -300,6 +333,8 @@ struct executor fleet_interface(struct fleet *fleet) {
         executor.release = release;
         executor.swap_out = swap_out;
         executor.drop = drop;
+        executor.keep_prefix = keep_prefix;
+        executor.take_prefix = take_prefix;
         executor.find_end = executor.find_end != NULL ? find_end : NULL;
         executor.submit = submit;
         executor.wait = wait_next;

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "engine/op/op.h"
+#include "engine/session/lead.h"
 #include "engine/session/outcome.h"
 #include "engine/session/rest.h"
 #include "sim/base/mem.h"
@@ -33,6 +34,7 @@ struct live {
     struct sessions sessions;
     struct members members; /* of the step under way, */
     struct rest rest;
+    struct lead lead;
     struct outcome outcome; /* and what it came to */
     bool skips_idle;
     int64_t swap_ns; /* since when rows are copied to or from the host; -1: none are */
@@ -108,6 +110,9 @@ static int plan_step(struct live *live, const struct planned_step *planned, cons
     }
     live->step.evict = evict;
     live->step.evict_state = live;
+    if (live->lead.parts != NULL) {
+        lead_plan(&live->lead, &live->step);
+    }
     return 0;
 }
 
@@ -123,6 +128,20 @@ static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct r
     (void)replica;
     note_swap(live, request->host_bytes);
     return sessions_swap_out(&live->sessions, slot, request, err);
+}
+
+static int keep_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    struct live *live = state;
+    (void)replica;
+    return sessions_copy_prefix(&live->sessions, slot, request, first, true, err);
+}
+
+static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    struct live *live = state;
+    (void)replica;
+    return sessions_copy_prefix(&live->sessions, slot, request, first, false, err);
 }
 
 static void drop(void *state, uint32_t replica, uint32_t slot) {
@@ -167,10 +186,11 @@ static void hand_out(struct live *live, uint32_t slot) {
 }
 
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
     struct live *live = state;
     (void)replica;
-    int status = end_tokens_find(&live->ends, &live->sessions, slot, request, answer_tokens, err);
+    int status =
+        end_tokens_find(&live->ends, &live->sessions, slot, request, answer_tokens, is_met, err);
     live->answer_tokens[slot] = status == 0 ? *answer_tokens : 0;
     return status;
 }
@@ -379,6 +399,8 @@ struct executor live_interface(struct live *live) {
         .release = release,
         .swap_out = swap_out,
         .drop = drop,
+        .keep_prefix = keep_prefix,
+        .take_prefix = take_prefix,
         .find_end = live->ends.n > 0 ? find_end : NULL,
         .submit = submit,
         .wait = wait_next,
@@ -511,6 +533,9 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     if (rows_leave_out(&engine->system->rows)) {
         rest_open(&live->rest, &live->members);
     }
+    if (engine->system->rows.lead_layers > 0) {
+        lead_open(&live->lead, limits);
+    }
     live->answer_tokens =
         mem_reserved(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
     live->output_tokens = mem_zeroed(limits->max_positions, sizeof *live->output_tokens);
@@ -541,6 +566,7 @@ void live_close(struct live *live) {
     }
     outcome_close(&live->outcome);
     rest_close(&live->rest);
+    lead_close(&live->lead);
     members_close(&live->members);
     sessions_close(&live->sessions);
     mem_released(live->answer_tokens);

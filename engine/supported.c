@@ -46,7 +46,7 @@ static bool chooses_unrolled(const struct system *s) {
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
     return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
-           s->settings.block_tokens > DECODE_MAX_RANKED;
+           settings_window_tokens(&s->settings) > DECODE_MAX_RANKED;
 }
 
 static bool divides_alone(const struct system *s) {
@@ -86,6 +86,14 @@ static bool gathers_fp8(const struct system *s) {
     const struct storage *types = &s->graph.storage;
     return s->rows.kind == ROW_FEATURES &&
            (number_is_fp8((enum number_type)types->activations) || types->cache == NUMBER_FP8);
+}
+
+static bool leads(const struct system *s) {
+    return s->rows.lead_layers > 0;
+}
+
+static bool leads_fp8(const struct system *s) {
+    return leads(s) && s->graph.storage.cache == NUMBER_FP8;
 }
 
 static bool overlaps_swaps(const struct system *s) {
@@ -164,7 +172,7 @@ const struct feature feature_table[] = {
      "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
      "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
-    {OF_DECODER, LIVE, "rules that rank positions, in blocks over 4,096 tokens", ranks_wide_blocks,
+    {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
      "the engine divides logits where they are stored and drawn from",
@@ -194,6 +202,10 @@ const struct feature feature_table[] = {
      "the copies are of one GPU's rows", "swap.host_bytes = 0"},
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
+    {OF_CACHE, LIVE, "leading layers with cached rows in fp8", leads_fp8,
+     "hidden states in the wide type lie beside them", "storage.cache = auto"},
+    {OF_CACHE, WHERE_RANKS, "leading layers", leads,
+     "no run of them was ever compared with one of one GPU", "cache = prefix"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
      "it picks rows of a layer's input, and adds what is kept of its outputs",
      "storage.cache = auto and storage.activations as storage.wide"},

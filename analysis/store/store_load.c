@@ -272,12 +272,13 @@ static const unsigned char *blob_of(sqlite3_stmt *stmt, int column, const unsign
     return blob;
 }
 
-/* Steps that were recorded before there were patterns have none of their symbols. */
+/* Steps that were recorded before there were patterns, or leading layers, have none of their
+ * symbols. */
 static bool get_symbols(sqlite3_stmt *stmt, int column, int64_t *sym) {
     const unsigned char *end, *at = blob_of(stmt, column, &end);
     for (int i = 0; i < SYM_COUNT; i++) {
         uint64_t value;
-        if (i == SYM_PATTERN_N && at == end) {
+        if ((i == SYM_PATTERN_N || i == SYM_LEAD_FULL_N) && at == end) {
             memset(sym + i, 0, (SYM_COUNT - i) * sizeof *sym);
             return true;
         }

@@ -13,7 +13,8 @@ static struct qkv split_keys(const struct launch *l, int tensor) {
 static int launch_full_attention(const struct launch *l) {
     const struct packed_counts *n = counts(l);
     const bool apart = l->op->in[1] >= 0;
-    const bool is_stream = l->op->rows == SYM_FIRST_TOKENS; /* of all spans, whatever goes on */
+    /* Of all spans, whatever goes on. */
+    const bool is_stream = l->packed->features && l->op->rows == SYM_FIRST_TOKENS;
     const struct qkv queries = split(l, l->op->in[0]);
     const struct qkv from = apart ? split_keys(l, l->op->in[1]) : queries;
     const struct call_dense_attention call = {

@@ -9,6 +9,14 @@
 #include "engine/op/room.h"
 #include "engine/weights/weights.h"
 
+/* Rows of the residual stream where leading layers end: from the stream before to the one after,
+ * and to the pool or from there. */
+struct join_copy {
+    int64_t from_row, to_row, n_rows, pool_bytes;
+    bool from_pool, to_pool;
+};
+enum { JOIN_COPIES = 3 }; /* of a span, at most */
+
 /* What a step's launches are made of. */
 struct issue {
     const struct engine_device *device;
@@ -19,6 +27,8 @@ struct issue {
     const struct packed *packed, *rest;
     const struct placement *placement;
     const struct room *room;
+    const struct join_copy *join_copies;
+    int32_t n_join_copies;
     bool has_one_layer; /* the pool holds the rows of one layer, as in calibration */
     int64_t peak_bytes; /* written here: the end of the furthest tensor that a call was given */
 };

@@ -36,6 +36,7 @@ static void fill(struct trial *trial, const struct calibration_point *point) {
 }
 
 const struct op_launch op_launch_keep = {.launch = launch_keep,
-                                         .symbols = OP_OVER_TOKENS | OP_OVER(SYM_FULL_Q),
+                                         .symbols = OP_OVER_TOKENS | OP_OVER(SYM_FULL_Q) |
+                                                    OP_OVER(SYM_LEAD_FULL_Q),
                                          .sizes = OP_SIZES_PASS,
                                          .fill = fill};

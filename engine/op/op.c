@@ -32,6 +32,7 @@ int op_check(const struct graph *graph, const struct op *op, struct err *err) {
     const struct op_launch *how = op_launch_of(op);
     uint64_t symbols = how->symbols != 0 ? how->symbols : OP_OVER_TOKENS;
     symbols |= op_facts(graph) & OP_PICKS ? OP_OVER_STREAM : 0;
+    symbols |= op_facts(graph) & OP_JOINS ? OP_OVER(SYM_FIRST_TOKENS) : 0;
     if (how->launch == NULL || !(symbols & OP_OVER(op->rows))) {
         return op_refuse(op, how->why_not, err);
     }

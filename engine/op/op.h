@@ -40,6 +40,7 @@ enum op_fact {
     OP_DRAWS = 4096,           /* logit rows have random numbers */
     OP_PICKS = 8192,           /* features are kept: here it is said which rows go on */
     OP_PATTERNS = 16384,       /* patterns are kept: here they are chosen */
+    OP_JOINS = 32768,          /* leading layers end: from here on other tokens run */
 };
 
 /* Measurement order: light operators first, so that few groups wait until the device's clock is

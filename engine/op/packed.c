@@ -135,6 +135,7 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .draws = facts & OP_DRAWS,
         .features = facts & OP_PICKS,
         .patterns = facts & OP_PATTERNS,
+        .joins = facts & OP_JOINS,
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -177,6 +178,11 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
+/* Tokens of the residual stream. */
+static int32_t n_stream_of(const struct packed *packed, const struct span *span) {
+    return (int32_t)(packed->features ? span->first_queries : span->queries);
+}
+
 /* Rows whose values are projected. */
 static int32_t n_values(const struct span *span) {
     return (int32_t)(span->value_rows > 0 ? span->value_rows : span->queries);
@@ -202,8 +208,8 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
         n->n_tokens += queries;
         n->n_plain_tokens += group == GROUP_PLAIN ? queries : 0;
         n->n_full_tokens += group < GROUP_BLOCK ? queries : 0;
-        n->n_stream_tokens += (int32_t)span->first_queries;
-        n->max_stream_tokens = larger(n->max_stream_tokens, (int32_t)span->first_queries);
+        n->n_stream_tokens += n_stream_of(packed, span);
+        n->max_stream_tokens = larger(n->max_stream_tokens, n_stream_of(packed, span));
         n->n_values += packed->features ? n_values(span) : 0;
         n->max_compared = larger(n->max_compared, (int32_t)span->value_rows);
         n->n_logit_rows += (int32_t)span->logit_rows;
@@ -262,7 +268,7 @@ static void *array(const struct filling *f, enum packed_array array) {
 static void append_tokens(const struct filling *f, uint32_t i) {
     const struct step_part *part = &f->step->parts[i];
     const int32_t n = (int32_t)f->step->shape->spans[i]->queries;
-    const int32_t n_stream = (int32_t)f->step->shape->spans[i]->first_queries;
+    const int32_t n_stream = n_stream_of(f->packed, f->step->shape->spans[i]);
     int64_t *at = (int64_t *)array(f, PACKED_AT) + f->n_stream;
     int32_t *positions = (int32_t *)array(f, PACKED_POSITIONS) + f->n_stream;
     for (int32_t t = 0; t < n_stream; t++) {
@@ -434,7 +440,7 @@ void packed_fill(struct packed *packed, const struct step *step, const struct pa
                 append_store(&f, i);
             }
             f.n_tokens += (int32_t)step->shape->spans[i]->queries;
-            f.n_stream += (int32_t)step->shape->spans[i]->first_queries;
+            f.n_stream += n_stream_of(packed, step->shape->spans[i]);
             start[++f.n_spans] = f.n_tokens;
         }
     }

@@ -90,8 +90,8 @@ struct packed {
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
     int64_t head_elements; /* of a head in a row of the pool */
-    bool selects, exact, evicts, credits, smooths, draws, features,
-        patterns;       /* the step graph is such */
+    bool selects, exact, evicts, credits, smooths, draws, features, patterns,
+        joins;          /* the step graph is such */
     int64_t pool_pages; /* exact */
     int64_t max_bytes;
     int32_t *decision_of;  /* [max_requests], owned: of the spans in batch order, -1: none */
@@ -129,6 +129,12 @@ static inline int64_t packed_layer_elements(const struct packed *packed, int32_t
     }
     const int64_t features = packed->features ? 2LL * model->hidden : 0;
     return (2LL * model->kv_heads * packed->head_elements + features) * n_rows;
+}
+
+/* Where in a store, from its first element on, what goes on after leading layers lies: a hidden
+ * state of each row. */
+static inline int64_t packed_states(const struct packed *packed, int32_t n_rows) {
+    return packed->model->layers * packed_layer_elements(packed, n_rows);
 }
 
 /* Masked tokens of a part whose importance is asked for. */

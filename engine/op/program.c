@@ -15,7 +15,7 @@ int program_make(struct program *program, const struct graph *graph, struct err 
                 return status;
             }
             program->op_layer[op] = layer;
-            program->evict_op = facts & OP_EVICTS ? op : program->evict_op;
+            program->evict_op = facts & (OP_EVICTS | OP_JOINS) ? op : program->evict_op;
             has_layers = has_layers || (facts & OP_IS_LAYER);
         }
         program->first_op[segment + 1] = op;

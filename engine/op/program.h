@@ -16,7 +16,8 @@ struct program {
     const struct graph *graph;
     uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
-    uint32_t evict_op; /* from here on operators run over what is left; n_ops: nothing evicts */
+    uint32_t evict_op; /* from here on operators run over what is left, or what joins; n_ops: all
+                          run the same */
 };
 
 /* ERR_USAGE naming the first operator that the engine does not run. */

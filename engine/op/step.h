@@ -107,6 +107,9 @@ struct eviction {
 };
 
 struct step {
+    const struct step *lead; /* where the graph has leading layers: what these run, the same spans
+                                with their last queries, the others of a span being rows of its
+                                store; else NULL */
     const struct placement *placement; /* of the graph at this shape */
     const struct step_shape *shape;    /* ragged, spans listed */
     const struct step_part *parts;     /* [shape->n_spans] */

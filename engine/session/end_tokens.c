@@ -108,7 +108,8 @@ static bool is_end(const struct end_tokens *ends, int32_t token) {
 }
 
 int end_tokens_find(const struct end_tokens *ends, struct sessions *sessions, uint32_t slot,
-                    const struct request *request, uint32_t *answer_tokens, struct err *err) {
+                    const struct request *request, uint32_t *answer_tokens, bool *is_met,
+                    struct err *err) {
     const struct session *session = &sessions->by_slot[slot];
     uint32_t prompt = request->prompt_tokens, end = window_end(request);
     uint32_t first = window_first(request) > prompt ? window_first(request) : prompt;
@@ -116,15 +117,14 @@ int end_tokens_find(const struct end_tokens *ends, struct sessions *sessions, ui
     *answer_tokens = 0;
     int status =
         forward_read_canvas(sessions->forward, session->canvas + first, tokens, end - first, err);
-    bool has_masks = window_masked(request) > 0;
-    for (uint32_t i = 0; status == 0 && i < end - first; i++) {
-        if (has_masks && tokens[i] == (int32_t)sessions->system->model->mask_token) {
-            break;
-        }
-        if (is_end(ends, tokens[i])) {
-            *answer_tokens = first + i - prompt + 1;
-            break;
-        }
+    bool may_be_masked = window_masked(request) > 0, is_known = true;
+    *is_met = false;
+    for (uint32_t i = 0; status == 0 && !*is_met && i < end - first; i++) {
+        const bool is_mask =
+            may_be_masked && tokens[i] == (int32_t)sessions->system->model->mask_token;
+        is_known = is_known && !is_mask;
+        *is_met = !is_mask && is_end(ends, tokens[i]);
+        *answer_tokens = is_known && *is_met ? first + i - prompt + 1 : 0;
     }
     return status;
 }

@@ -25,9 +25,11 @@ int end_tokens_read(const char *weights, const struct model *model, struct end_t
 /* "N, N, ..." for people. Returns `text`. */
 const char *end_tokens_text(const struct end_tokens *ends, char *text, size_t size);
 
-/* Where the first of them stands in the request's active block, with nothing masked before it: in
- * *answer_tokens its output positions up to there; 0: nowhere. Waits for the device. */
+/* Where the first of them stands in the request's window, with nothing masked before it: in
+ * *answer_tokens its output positions up to there; 0: nowhere. *is_met: whether one stands there at
+ * all. Waits for the device. */
 int end_tokens_find(const struct end_tokens *ends, struct sessions *sessions, uint32_t slot,
-                    const struct request *request, uint32_t *answer_tokens, struct err *err);
+                    const struct request *request, uint32_t *answer_tokens, bool *is_met,
+                    struct err *err);
 
 #endif

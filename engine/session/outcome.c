@@ -72,6 +72,7 @@ bool outcome_tracks_rows(const struct outcome *outcome) {
     const struct system *system = system_of(outcome);
     return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
            system->settings.logit_scope == LOGITS_MASKED || system->revises ||
+           system->settings.window_slides || system->settings.blocks_in_flight > 1 ||
            system_leaves_out(system) || system->cache->reads_entropy != 0;
 }
 

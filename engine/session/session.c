@@ -17,6 +17,22 @@ static int64_t unit_bytes(const struct system *system) {
     return STORE_ALIGN_ELEMENTS * graph_cache_element_bytes(&system->graph);
 }
 
+static int hold_stores(struct sessions *sessions, struct err *err);
+
+/* The highest place of the pool, which no one's rows are moved to. */
+static int take_prefixes(struct sessions *sessions, struct err *err) {
+    const int64_t unit = unit_bytes(sessions->system);
+    const int64_t bytes = system_prefix_bytes(sessions->system) / unit * unit;
+    if (bytes == 0) {
+        return 0;
+    }
+    sessions->prefixes_bytes = bytes;
+    sessions->prefixes_byte =
+        stores_take(&sessions->stores, sessions->system->settings.max_in_system, bytes, 0);
+    ASSERT(sessions->prefixes_byte >= 0);
+    return hold_stores(sessions, err);
+}
+
 int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,
                   const struct step_limits *limits, uint64_t seed, struct err *err) {
     *sessions = (struct sessions){.system = system,
@@ -29,7 +45,7 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     int64_t unit = unit_bytes(system);
     sessions->by_slot = mem_reserved(n_slots, sizeof *sessions->by_slot);
     stores_open(&sessions->canvases, limits->canvas_tokens, n_slots);
-    stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots);
+    stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots + 1);
     stores_open(&sessions->swapped, system->settings.swap_host_bytes, n_slots);
     if (system->settings.swap_host_bytes > 0 &&
         forward_open_host(forward, system->settings.swap_host_bytes, &sessions->host, err) != 0) {
@@ -52,7 +68,8 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
         }
     }
     /* Pages lie all over the pool. */
-    return sessions_are_exact(sessions) ? forward_hold(forward, 0, err) : 0;
+    return sessions_are_exact(sessions) ? forward_hold(forward, 0, err)
+                                        : take_prefixes(sessions, err);
 }
 
 void sessions_close(struct sessions *sessions) {
@@ -144,6 +161,33 @@ static int take_store(struct sessions *sessions, uint32_t slot, int64_t bytes, s
                                        (double)(sessions->stores.size - sessions->stores.used)));
     }
     return status == 0 ? hold_stores(sessions, err) : status;
+}
+
+/* A store has rows of all layers and, after them, what goes on after the leading ones; what is kept
+ * has these layers' alone, and that. */
+int sessions_copy_prefix(struct sessions *sessions, uint32_t slot, const struct request *request,
+                         uint32_t first, bool keeps, struct err *err) {
+    const struct system *system = sessions->system;
+    const int64_t tokens = request->prefix_tokens, layers = system->model->layers;
+    const int64_t state_bytes =
+        graph_element_bytes(&system->graph) * (int64_t)system->model->hidden;
+    const int64_t layer_bytes = (system->row_bytes - state_bytes) / layers;
+    const int64_t leading_bytes = layer_bytes * system->rows.lead_layers;
+    const int64_t kept = sessions->prefixes_byte + first * (leading_bytes + state_bytes);
+    const int64_t own = sessions->by_slot[slot].store_bytes;
+    const struct {
+        int64_t own, kept, bytes;
+    } parts[] = {
+        {own, kept, tokens * leading_bytes},
+        {own + tokens * layer_bytes * layers, kept + tokens * leading_bytes, tokens * state_bytes}};
+    int status = 0;
+    for (int i = 0; status == 0 && i < 2; i++) {
+        status = keeps ? forward_move_store(sessions->forward, parts[i].kept, parts[i].own,
+                                            parts[i].bytes, err)
+                       : forward_move_store(sessions->forward, parts[i].own, parts[i].kept,
+                                            parts[i].bytes, err);
+    }
+    return status;
 }
 
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
@@ -354,7 +398,8 @@ int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *
 /* ---- what they hold ---- */
 
 void sessions_audit(struct sessions *sessions) {
-    ASSERT(sessions->stores.n == 0 && sessions->stores.used == 0);
+    ASSERT(sessions->stores.n == (sessions->prefixes_bytes > 0));
+    ASSERT(sessions->stores.used == sessions->prefixes_bytes);
     ASSERT(sessions->swapped.n == 0 && sessions->swapped.used == 0);
     ASSERT(sessions->canvases.n == 0 && sessions->canvases.used == 0);
     ASSERT(pages_are_whole(&sessions->pages) && sessions->shared.n_used == 0);
@@ -386,11 +431,11 @@ int64_t sessions_pool_bytes(const struct sessions *sessions) {
     int64_t n_pages =
         sessions->follows ? sessions->shared.n_used : sessions->pages.n - sessions->pages.n_free;
     return sessions_are_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
-                                        : sessions->stores.used;
+                                        : sessions->stores.used - sessions->prefixes_bytes;
 }
 
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions) {
     int64_t n_pages = sessions->follows ? sessions->shared.most_used : sessions->pages.most_used;
     return sessions_are_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
-                                        : sessions->stores.most_used;
+                                        : sessions->stores.most_used - sessions->prefixes_bytes;
 }

@@ -42,7 +42,8 @@ struct sessions {
     struct beginnings own_beginnings, *beginnings; /* of prompts; another replica's, or its own */
     struct session *by_slot;                       /* [n_slots] */
     struct stores canvases, stores;                /* in tokens; in bytes */
-    struct pages pages;                            /* instead of stores, where the cache is exact */
+    int64_t prefixes_byte, prefixes_bytes; /* where in the pool shared prefixes are kept, 0: none */
+    struct pages pages;                    /* instead of stores, where the cache is exact */
     bool follows;               /* and instead of those, under prefix caching, where there is a */
     struct shared_pages shared; /* loop that says who has which */
     struct stores swapped;      /* in bytes of `host`; empty where nothing is swapped */
@@ -76,6 +77,11 @@ void sessions_release(struct sessions *sessions, uint32_t slot);
 int sessions_swap_out(struct sessions *sessions, uint32_t slot, const struct request *request,
                       struct err *err);
 int sessions_settle(struct sessions *sessions, struct err *err);
+
+/* What leading layers made of the request's shared prefix, to row `first` of what is kept of such
+ * prefixes, or from there. */
+int sessions_copy_prefix(struct sessions *sessions, uint32_t slot, const struct request *request,
+                         uint32_t first, bool keeps, struct err *err);
 
 /* A request that was preempted will not be admitted again. */
 void sessions_drop(struct sessions *sessions, uint32_t slot);

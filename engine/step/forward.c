@@ -366,14 +366,20 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     status = status == 0 ? check_mask(forward, err) : status;
     status = status == 0 ? packed_open(&forward->packed, graph, limits, err) : status;
     bool evicts = status == 0 && forward->packed.evicts;
-    if (evicts) {
+    bool has_rest = evicts || (status == 0 && forward->packed.joins);
+    if (has_rest) {
         status = packed_open(&forward->rest, graph, limits, err);
         forward->issue.rest = &forward->rest;
+        forward->join_copies =
+            mem_zeroed((size_t)limits->max_requests * JOIN_COPIES, sizeof *forward->join_copies);
+        forward->issue.join_copies = forward->join_copies;
+    }
+    if (evicts) {
         forward->importance =
             mem_zeroed(2 * (size_t)limits->max_tokens, sizeof *forward->importance);
     }
     if (status == 0) {
-        int64_t array_bytes = (evicts ? 2 : 1) * forward->packed.max_bytes;
+        int64_t array_bytes = (has_rest ? 2 : 1) * forward->packed.max_bytes;
         status = room_open(&forward->room, device, graph->model, limits, array_bytes,
                            forward->packed.smooths, &weights->constants.rotation, err);
     }
@@ -402,6 +408,7 @@ void forward_close(struct forward *forward) {
     packed_close(&forward->packed);
     packed_close(&forward->rest);
     free(forward->importance);
+    free(forward->join_copies);
     instance_times_close(&forward->times, forward->device);
     free(forward->n_committed);
     free(forward);

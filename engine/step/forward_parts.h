@@ -18,7 +18,9 @@ struct forward {
     struct program program;
     const struct weights *weights;
     struct step_limits limits;
-    struct packed packed, rest; /* the rest: after an eviction, where the graph has one */
+    struct packed packed, rest; /* the rest: after an eviction, or leading layers, where the graph
+                                   has any */
+    struct join_copy *join_copies; /* [max_requests, JOIN_COPIES], where it has these */
     struct captures captures;
     struct room room;
     int32_t *n_committed; /* [max_requests], by decision */

@@ -52,17 +52,63 @@ static int upload_arrays(struct forward *forward, struct packed *packed, const s
     return status;
 }
 
+static void add_copy(struct forward *forward, struct join_copy copy) {
+    if (copy.n_rows > 0) {
+        forward->join_copies[forward->issue.n_join_copies++] = copy;
+    }
+}
+
+/* Of the span `i`: what goes on after the leading layers, before it what of its store does, if it
+ * takes that over; and to the store, where its prefix runs by itself. */
+static void join_span(struct forward *forward, const struct step *step, uint32_t i) {
+    const struct span *span = step->shape->spans[i];
+    const struct kv_store *kv = &step->parts[i].kv;
+    const int64_t taken = span->queries - span->first_queries;
+    const int64_t from = forward->packed.first_token[i], to = forward->rest.first_token[i];
+    const int64_t pool_bytes =
+        (kv->first + packed_states(&forward->rest, kv->n_rows)) * forward->rest.element_bytes;
+    add_copy(forward,
+             (struct join_copy){
+                 .from_pool = true, .pool_bytes = pool_bytes, .to_row = to, .n_rows = taken});
+    add_copy(forward, (struct join_copy){
+                          .from_row = from, .to_row = to + taken, .n_rows = span->first_queries});
+    if (span->phase == PHASE_PREFILL) {
+        add_copy(forward, (struct join_copy){.to_pool = true,
+                                             .pool_bytes = pool_bytes,
+                                             .from_row = from,
+                                             .n_rows = span->first_queries});
+    }
+}
+
+/* What follows the leading layers, of which the whole step is packed. */
+static int prepare_joined(struct forward *forward, const struct step *step, struct err *err) {
+    int status = packed_check(&forward->rest, step, err);
+    if (status == 0) {
+        packed_lay_out(&forward->rest, step);
+        status = upload_arrays(forward, &forward->rest, step, err);
+    }
+    forward->issue.n_join_copies = 0;
+    for (uint32_t i = 0; status == 0 && i < step->shape->n_spans; i++) {
+        join_span(forward, step, i);
+    }
+    return status;
+}
+
 /* Everything before the first operator. */
 int forward_prepare(struct forward *forward, const struct step *step, struct err *err) {
-    int status = packed_check(&forward->packed, step, err);
+    const struct step *first = forward->packed.joins ? step->lead : step;
+    int status = packed_check(&forward->packed, first, err);
     status = status == 0 ? placed_check(&forward->program, &forward->limits, step, err) : status;
     if (status == 0) {
         status = room_use_workspace(&forward->room, step->placement->peak_bytes, err);
     }
     if (status == 0) {
-        packed_lay_out(&forward->packed, step);
-        status = upload_arrays(forward, &forward->packed, step, err);
+        packed_lay_out(&forward->packed, first);
+        status = upload_arrays(forward, &forward->packed, first, err);
         forward->n_steps++;
+    }
+    if (status == 0 && forward->packed.joins) {
+        status = prepare_joined(forward, step, err);
     }
     if (status == 0) {
         forward->step = *step;
@@ -117,6 +163,9 @@ static int keep(struct forward *forward, const void *arguments, struct err *err)
  * token is masked all go on. */
 int forward_evict(struct forward *forward, struct err *err) {
     struct step rest = forward->step;
+    if (forward->packed.joins) {
+        return 0; /* known before the step */
+    }
     int status = forward->packed.n.max_masked > 0 ? ask_what_stays(forward, &rest, err) : 0;
     return status == 0 ? forward_on_all_ranks(forward, keep, &rest, err) : status;
 }
@@ -203,8 +252,9 @@ int forward_end_step(struct forward *forward, struct err *err) {
 
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
 static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
-    bool is_new;
-    struct known_step *step = captures_find(&forward->captures, &forward->key, &is_new);
+    bool is_new = true; /* where leading layers end copies go by the pool: never captured */
+    struct known_step *step =
+        forward->packed.joins ? NULL : captures_find(&forward->captures, &forward->key, &is_new);
     int status = forward_begin_step(forward, err);
     bool launches = !is_new && step != NULL && step->graph != NULL;
     for (uint32_t i = 0; status == 0 && i < n; i++) {

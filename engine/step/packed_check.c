@@ -158,7 +158,9 @@ static int check_store(const struct packed *packed, const struct step *step, uin
     }
     int64_t n = packed->pool_elements;
     if (kv->n_rows < 0 || kv->first < 0 || kv->first % 8 != 0 || kv->first > n ||
-        packed->model->layers * packed_layer_elements(packed, kv->n_rows) > n - kv->first) {
+        packed_states(packed, kv->n_rows) +
+                (packed->joins ? (int64_t)packed->model->hidden * kv->n_rows : 0) >
+            n - kv->first) {
         return err_usage(err,
                          "the store of span %" PRIu32 ", %" PRId32 " rows from element %" PRId64
                          ", is not inside the pool of %" PRId64 " elements",
@@ -182,6 +184,11 @@ static int check_store(const struct packed *packed, const struct step *step, uin
     return 0;
 }
 
+/* Tokens of the residual stream. */
+static uint32_t stream_tokens(const struct span *span) {
+    return span->first_queries > span->queries ? span->first_queries : span->queries;
+}
+
 static int check_positions(const struct packed *packed, const struct step *step, uint32_t i,
                            struct err *err) {
     const struct span *span = step->shape->spans[i];
@@ -194,7 +201,7 @@ static int check_positions(const struct packed *packed, const struct step *step,
                          "the canvas of span %" PRIu32 " starts at token %" PRId64 " of %" PRId64,
                          i, part->canvas, packed->limits.canvas_tokens);
     }
-    for (uint32_t t = 0; t < span->first_queries; t++) {
+    for (uint32_t t = 0; t < stream_tokens(span); t++) {
         if (part->positions[t] < 0 || part->positions[t] >= end) {
             return err_usage(err,
                              "token %" PRIu32 " of span %" PRIu32 " stands at position %" PRId32
@@ -218,13 +225,13 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
     const struct step_part *part = &step->parts[i];
     const struct decision *decision = &part->decision;
     for (uint32_t r = 0; part->logit_rows != NULL && r < span->logit_rows; r++) {
-        if (part->logit_rows[r] < 0 || (uint32_t)part->logit_rows[r] >= span->first_queries) {
+        if (part->logit_rows[r] < 0 || (uint32_t)part->logit_rows[r] >= stream_tokens(span)) {
             return err_usage(err,
                              "span %" PRIu32 " wants the logits of query %" PRId32 " of %" PRIu32,
-                             i, part->logit_rows[r], span->first_queries);
+                             i, part->logit_rows[r], stream_tokens(span));
         }
     }
-    if (part->logit_rows == NULL && span->logit_rows > span->first_queries) {
+    if (part->logit_rows == NULL && span->logit_rows > stream_tokens(span)) {
         return err_usage(err,
                          "span %" PRIu32 " wants %" PRIu32 " logit rows of %" PRIu32 " queries", i,
                          span->logit_rows, span->queries);
@@ -243,8 +250,8 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
 static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
                       struct err *err) {
     const struct span *span = step->shape->spans[i];
-    if (!packed->features &&
-        (span->queries == 0 || span->first_queries != span->queries || span->value_rows > 0)) {
+    const bool splits = span->first_queries != span->queries && !packed->joins;
+    if (!packed->features && (span->queries == 0 || splits || span->value_rows > 0)) {
         return err_usage(err,
                          "span %" PRIu32 " has no queries, splits its first layer or compares "
                          "values, and the step graph keeps no features",

@@ -505,7 +505,8 @@ static int read_kind(const struct csv *csv, uint32_t *kind, struct err *err) {
 
 static int read_symbols(const struct csv *csv, int64_t sym[SYM_COUNT], struct err *err) {
     for (int i = 0; i < SYM_COUNT; i++) {
-        bool is_product = i == SYM_FULL_QK || i == SYM_BLOCK_QK || i == SYM_FIRST_QK;
+        bool is_product = i == SYM_FULL_QK || i == SYM_BLOCK_QK || i == SYM_FIRST_QK ||
+                          i == SYM_LEAD_FULL_QK || i == SYM_LEAD_BLOCK_QK;
         uint64_t value;
         const char *expected = i == SYM_ONE ? "1"
                                : is_product ? "a whole number up to 2^53"

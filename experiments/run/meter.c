@@ -268,10 +268,26 @@ static void cut(void *state, uint32_t replica, int64_t now_ns) {
     inner->cut(inner->state, replica, now_ns);
 }
 
+static int keep_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    struct executor device = holder(state);
+    return device.keep_prefix != NULL
+               ? device.keep_prefix(device.state, replica, slot, request, first, err)
+               : 0;
+}
+
+static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    struct executor device = holder(state);
+    return device.take_prefix != NULL
+               ? device.take_prefix(device.state, replica, slot, request, first, err)
+               : 0;
+}
+
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
     const struct executor *inner = &((struct meter *)state)->request.inner;
-    return inner->find_end(inner->state, replica, slot, request, answer_tokens, err);
+    return inner->find_end(inner->state, replica, slot, request, answer_tokens, is_met, err);
 }
 
 /* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */
@@ -321,6 +337,8 @@ struct executor meter_interface(struct meter *meter) {
         .release = release,
         .swap_out = swap_out,
         .drop = drop,
+        .keep_prefix = keep_prefix,
+        .take_prefix = take_prefix,
         .find_end = request->inner.find_end != NULL ? find_end : NULL,
         .submit = submit,
         .wait = wait_next,

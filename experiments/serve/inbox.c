@@ -395,14 +395,27 @@ static void drop(void *state, uint32_t replica, uint32_t slot) {
     inner->drop(inner->state, replica, slot);
 }
 
+static int keep_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    const struct executor *inner = &((struct inbox *)state)->inner;
+    return inner->keep_prefix(inner->state, replica, slot, request, first, err);
+}
+
+static int take_prefix(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err) {
+    const struct executor *inner = &((struct inbox *)state)->inner;
+    return inner->take_prefix(inner->state, replica, slot, request, first, err);
+}
+
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err) {
+                    uint32_t *answer_tokens, bool *is_met, struct err *err) {
     struct inbox *inbox = state;
     int status = 0;
     *answer_tokens = 0;
+    *is_met = false;
     if (inbox->inner.find_end != NULL) {
-        status =
-            inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens, err);
+        status = inbox->inner.find_end(inbox->inner.state, replica, slot, request, answer_tokens,
+                                       is_met, err);
     }
     pthread_mutex_lock(&inbox->lock);
     struct call *call = find(inbox, request->id);
@@ -465,6 +478,8 @@ struct executor inbox_around(void *state, struct executor inner, struct executor
     outer.release = inner.release != NULL ? release : NULL;
     outer.swap_out = inner.swap_out != NULL ? swap_out : NULL;
     outer.drop = inner.drop != NULL ? drop : NULL;
+    outer.keep_prefix = inner.keep_prefix != NULL ? keep_prefix : NULL;
+    outer.take_prefix = inner.take_prefix != NULL ? take_prefix : NULL;
     outer.find_end = inbox->request.live != NULL ? find_end : NULL;
     outer.step_ns = inner.step_ns != NULL ? step_ns : NULL;
     outer.cut = inner.cut != NULL ? cut : NULL;

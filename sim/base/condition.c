@@ -150,6 +150,7 @@ static const struct {
     {"backend = cpu|cuda", "--backend is cpu or cuda"},
     {"model.experts > 0", "the model has experts"},
     {"rows = exact", "the cache is exact"},
+    {"leads = on", "leading layers take prefixes over"},
     {"rows != exact", "the cache is not exact"},
     {"rows = features", "the cache keeps features"},
     {"grows = on", "requests start with the memory of their next step"},

@@ -106,6 +106,11 @@ const struct param model_params[] = {
     NUMBER(share_experts_hit, "0", 4096,
            "experts of a layer that a block hits under block_routing = share (0: not known, as "
            "many as block_experts) [model.block_routing = share]"),
+    COUNT(prefix_layers, "0", 0, 1024,
+          "leading layers that hardly change what they make of a prefix by what follows it, as "
+          "measured (0: not known) [leads = on]"),
+    NUMBER(prefix_share, "0", 1,
+           "least share of a canvas that its prefix has for that [model.prefix_layers > 0]"),
 };
 const size_t model_n_params = sizeof model_params / sizeof model_params[0];
 

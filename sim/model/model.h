@@ -87,7 +87,11 @@ struct model {
     uint32_t block_experts;    /* largest: experts of a block; share: the fewest */
     double block_expert_share; /* share: of what its tokens give all experts */
     double share_experts_hit;  /* share: those that a block hits, as printed; 0: not known */
-    uint32_t dense_layers;     /* first layers that are not mixtures */
+    /* Leading layers whose keys and values of a shared prefix are much the same by itself and in
+     * its canvas, where it has that share of it (BiCache); 0: not measured. */
+    uint32_t prefix_layers;
+    double prefix_share;
+    uint32_t dense_layers;                        /* first layers that are not mixtures */
     uint32_t expert_groups, expert_groups_active; /* 1 and 1 where experts are not grouped */
     bool expert_bias;    /* added to the router's scores for the choice alone */
     bool norm_topk;      /* the chosen experts' weights are divided by their sum */

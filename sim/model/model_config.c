@@ -308,6 +308,28 @@ static int find_family(struct reading *r) {
     return family_open(r->model->family, r->path, &r->family, r->err);
 }
 
+/* What experiments/train/prefix_depth.py measured of the checkpoint, if it did. */
+static int take_prefix_depth(struct reading *r) {
+    const json_t *depth = json_object_get(r->root, "prefix_depth");
+    const json_t *layers = json_object_get(depth, "layers"),
+                 *share = json_object_get(depth, "share");
+    if (depth == NULL) {
+        return 0;
+    }
+    const json_int_t n = json_integer_value(layers);
+    const double least = json_number_value(share);
+    if (!json_is_integer(layers) || !json_is_number(share) || n < 1 || n > 1024 || least < 0 ||
+        least > 1) {
+        return err_world(r->err,
+                         "%s: prefix_depth must have layers, a whole number from 1 to 1024, and "
+                         "share, a number from 0 to 1",
+                         r->path);
+    }
+    r->model->prefix_layers = (uint32_t)n;
+    r->model->prefix_share = least;
+    return 0;
+}
+
 static int take_all(struct reading *r) {
     int status = check_expected(r, &r->family.own);
     status = status != 0 ? status : check_expected(r, &r->family.like);
@@ -315,6 +337,7 @@ static int take_all(struct reading *r) {
     status = status != 0 ? status : take_stated(r);
     status = status != 0 ? status : take_scaling(r);
     status = status != 0 ? status : take_quantised(r);
+    status = status != 0 ? status : take_prefix_depth(r);
     if (status != 0) {
         return status;
     }

@@ -90,13 +90,17 @@ struct request {
     /* Fixed on arrival. */
     uint32_t prompt_tokens, output_tokens;
     uint32_t canvas_tokens; /* prompt + output */
+    uint32_t prefix_tokens; /* leading ones of the prompt that other prompts begin with, where the
+                               cache policy has leading layers; else 0 */
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
     uint16_t causal;  /* enum causality: what a position sees, and what its logits decide on */
     uint16_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
-    uint32_t cached_tokens; /* leading positions whose exact keys and values are held */
+    uint32_t cached_tokens; /* leading positions whose exact keys and values are held; where the
+                               cache policy has leading layers, those of its shared prefix by
+                               itself: 0 or prefix_tokens */
     uint32_t kv_rows;       /* rows per layer for its next step, by the cache policy's word */
     int64_t kv_bytes;       /* the same in bytes, rounded up to pages or a slab */
     int64_t kv_held_bytes;  /* held now; 0 while it waits */

@@ -30,6 +30,9 @@ static enum phase phase_of(const struct row_sets *rows, const struct request *re
                            uint32_t queries) {
     if (rows->kind != ROW_EXACT) {
         const uint32_t run = range_length(rows->run);
+        if (rows->lead_layers > 0 && range_length(rows->head) == 0) {
+            return PHASE_PREFILL;
+        }
         bool renews = run == request->canvas_tokens ||
                       (rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen == 0 && run > 0);
         return renews ? PHASE_REFRESH : PHASE_REUSE;
@@ -83,6 +86,10 @@ void rows_span(const struct row_sets *rows, const struct request *request, struc
         .value_rows = picks ? run : 0,
         .exact = rows->kind == ROW_EXACT,
     };
+    if (rows->lead_layers > 0) {
+        span->first_queries = range_length(rows->lead);
+        span->lead_keys = span->context + span->queries;
+    }
     if (rows_are_chosen(rows)) {
         span->context = written > 0 ? 0 : rows->n_chosen;
         span->select_rows = written;
@@ -117,6 +124,7 @@ static int check_ranges(const struct row_sets *rows, const struct request *reque
                         struct err *err) {
     if (check_range("run", rows->run, request, err) != 0 ||
         check_range("head", rows->head, request, err) != 0 ||
+        check_range("lead", rows->lead, request, err) != 0 ||
         check_range("keep[0]", rows->keep[0], request, err) != 0 ||
         check_range("keep[1]", rows->keep[1], request, err) != 0) {
         return (int)err->kind;
@@ -163,9 +171,43 @@ static int check_pattern(const struct row_sets *rows, const struct request *requ
     return 0;
 }
 
+/* A request's shared prefix runs once by itself; then every step runs all after it, and those that
+ * renew what is kept run all in the layers that do not lead. */
+static int check_leading(const struct row_sets *rows, const struct request *request,
+                         struct err *err) {
+    const uint32_t prefix = request->prefix_tokens, canvas = request->canvas_tokens;
+    const struct range lead = rows->lead, run = rows->run;
+    REFUSE_UNLESS(rows->kind == ROW_KV && rows->chooser == CHOSEN_BY_NOBODY,
+                  "sets rows.lead_layers to %u with rows of kind %u and chooser %u",
+                  rows->lead_layers, rows->kind, rows->chooser);
+    REFUSE_UNLESS(rows->keep[0].first == 0 && rows->keep[0].end == rows_kept(rows) &&
+                      (rows_kept(rows) == prefix || rows_kept(rows) == 0),
+                  "keeps %u rows, of a shared prefix of %u tokens", rows_kept(rows), prefix);
+    const bool alone = range_length(rows->head) == 0;
+    const bool is_known = request->cached_tokens >= prefix;
+    const bool fits =
+        alone ? run.first == 0 && run.end == prefix && lead.first == 0 && lead.end == prefix &&
+                    !is_known
+              : run.end == canvas && lead.end == canvas && run.first <= lead.first &&
+                    (run.first == 0 || run.first == rows_kept(rows)) &&
+                    (lead.first == run.first || (lead.first == rows_kept(rows) && is_known));
+    REFUSE_UNLESS(fits,
+                  "runs [%u, %u) in leading layers and [%u, %u) in the others, of a shared prefix "
+                  "of %u tokens that is %s",
+                  lead.first, lead.end, run.first, run.end, prefix,
+                  is_known ? "known" : "not known");
+    return 0;
+}
+
 static int check_canvas(const struct row_sets *rows, const struct request *request,
                         struct err *err) {
     const struct range block = window_range(request);
+    if (rows->lead_layers > 0 && check_leading(rows, request, err) != 0) {
+        return (int)err->kind;
+    }
+    if (rows->lead_layers > 0 && range_length(rows->head) == 0) {
+        return 0;
+    }
     REFUSE_UNLESS(range_within(block, rows->run) || rows->kind == ROW_FEATURES,
                   "runs [%u, %u) without the whole active block [%u, %u)", rows->run.first,
                   rows->run.end, block.first, block.end);
@@ -275,6 +317,9 @@ static int check_pairs(const struct row_sets *rows, const struct request *reques
                        struct err *err) {
     REFUSE_UNLESS((rows->evict_layer > 0) == (rows->chooser == CHOSEN_BY_POLICY),
                   "sets rows.evict_layer to %u with chooser %u", rows->evict_layer, rows->chooser);
+    REFUSE_UNLESS(rows->lead_layers > 0 || (rows->lead.first == 0 && rows->lead.end == 0),
+                  "sets rows.lead to [%u, %u) without leading layers", rows->lead.first,
+                  rows->lead.end);
     REFUSE_UNLESS(rows->recent == 0 || (rows->settles == BLOCK_DELAYED && rows->kind == ROW_KV),
                   "sets rows.recent to %u and settles by rule %u", rows->recent, rows->settles);
     REFUSE_UNLESS((rows->chooser == CHOSEN_BY_SCORE) == (rows->kind == ROW_PATTERN),

@@ -83,10 +83,15 @@ struct row_sets {
                          to say has its final row and need not run any more */
     uint32_t evict_layer; /* CHOSEN_BY_POLICY: the layer, 1 for the second, after whose keys and
                              values evicted positions stop; else 0 */
+    uint32_t lead_layers; /* ROW_KV: the first layers of the model, which run `lead` instead of
+                             `run`; 0: all run the same */
     uint32_t recent;      /* BLOCK_DELAYED of ROW_KV: a decoded position runs until this many were
                              decoded in later steps; 0: once */
 
     struct range run;     /* positions through the layers */
+    struct range lead;    /* through the leading ones: of those kept that do not run there the rows
+                             of these layers stay, and what went on from there after a step that ran
+                             the request's shared prefix alone goes on again; else empty */
     uint32_t skips;       /* 1: of the active block, those alone that are not settled */
     struct range head;    /* positions through the output head */
     struct range keep[2]; /* positions with a row after the step, in order; all of the canvas in

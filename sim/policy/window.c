@@ -68,7 +68,11 @@ bool window_is_full(const struct request *request) {
 bool window_lengthen(struct request *request) {
     struct window *window = &request->window;
     const uint32_t left = request->canvas_tokens - window->first;
-    const uint32_t length = left < request->block_tokens ? left : request->block_tokens;
+    const uint64_t most = window_tokens_of(request, window_most(request));
+    const uint64_t wanted = (uint64_t)request->block_tokens + request->prompt_tokens +
+                            request->committed_tokens - window->first;
+    const uint32_t bound = most < wanted ? (uint32_t)most : (uint32_t)wanted;
+    const uint32_t length = left < bound ? left : bound;
     const uint32_t more = length - window->length;
     window->length = window->front = window->active = length;
     window->masked += more;

@@ -244,7 +244,7 @@ static inline void window_allow_blocks(struct request *request, uint32_t most) {
     request->window.most = (uint16_t)most;
 }
 
-/* It slides: after each pass it begins at its first masked position, and is as long again where the
+/* It slides: after each pass it begins at its first masked position, and is lengthened where the
  * canvas goes on. */
 static inline void window_allow_sliding(struct request *request) {
     request->window.slides = 1;
@@ -260,7 +260,9 @@ static inline void window_slide(struct request *request, uint32_t known) {
     request->window.front = known > 0 ? known : request->window.length;
 }
 
-/* Takes as many positions into flight as it moved on by; returns whether there are any. */
+/* Takes as many positions into flight as it moved on by, or, where it may be as long as several
+ * blocks, as were committed, so that a block's worth of it is masked; returns whether there are
+ * any. */
 bool window_lengthen(struct request *request);
 
 /* Takes the block after its last into flight, with every position masked; false, and nothing

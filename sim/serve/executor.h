@@ -88,11 +88,19 @@ struct executor {
     int (*swap_out)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     struct err *err);
     void (*drop)(void *state, uint32_t replica, uint32_t slot);
+    /* Where leading layers take shared prefixes over: what they made of the request's prefix is
+     * kept from row `first` of a store of settings.prefix_store_tokens rows on, or taken from
+     * there. Both may be NULL. */
+    int (*keep_prefix)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err);
+    int (*take_prefix)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                       uint32_t first, struct err *err);
     /* Where tokens are real and ends of text are looked for, else NULL. *answer_tokens becomes the
      * number of output positions up to and including the first end of text in the active block, if
-     * nothing before it is masked; 0: there is none. */
+     * nothing before it is masked; 0: there is none. *is_met: whether one stands anywhere in the
+     * window, whatever is masked. */
     int (*find_end)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
-                    uint32_t *answer_tokens, struct err *err);
+                    uint32_t *answer_tokens, bool *is_met, struct err *err);
     /* Start the batch at the executor's present time, the last one it reported or later. */
     int (*submit)(void *state, const struct submission *submission, struct err *err);
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends

@@ -145,6 +145,7 @@ static int place(struct lifecycle *life, uint32_t slot, uint32_t index, struct e
     cluster_queued(life, index);
     life->has_moved = true;
     int status = sharing_wait(life, slot, err);
+    status = status == 0 ? kept_prefixes_wait(life, slot, err) : status;
     return status != 0 ? status : telling_one(life, index, HAPPENED_ARRIVAL, slot, err);
 }
 
@@ -403,6 +404,7 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
         status = executor->admit(executor->state, index, slot, request,
                                  executor->tells_tokens ? &beginning : NULL, err);
     }
+    status = status == 0 ? kept_prefixes_take(life, replica, slot, err) : status;
     if (returns) {
         swap_in(life, replica, slot);
     }
@@ -669,6 +671,8 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
     if (request->span.exact) {
         blocks_cache(request);
         sharing_written(life, replica, slot, sharing_exact(request));
+    } else if (request->span.phase == PHASE_PREFILL) {
+        status = kept_prefixes_keep(life, replica, slot, err);
     }
     if (was_done) {
         status = unroll_pass(life, replica, slot, err);
@@ -752,7 +756,8 @@ static int forget(struct lifecycle *life, uint32_t slot, struct err *err) {
         positions_forget(&life->positions, slot);
     }
     int status = plan_step(life, request, tracked, err);
-    return status != 0 ? status : sharing_wait(life, slot, err);
+    status = status != 0 ? status : sharing_wait(life, slot, err);
+    return status != 0 ? status : kept_prefixes_wait(life, slot, err);
 }
 
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot, bool swaps,

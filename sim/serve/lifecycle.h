@@ -6,6 +6,7 @@
 #define UNMASK_SIM_SERVE_LIFECYCLE_H
 
 #include "sim/policy/plugin/ward.h"
+#include "sim/serve/kept_prefixes.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
 #include "sim/serve/recall.h"
@@ -32,6 +33,8 @@ struct tracked {
     bool puts_off, surest;
     uint32_t run_tokens;
     int64_t cancel_ns; /* from when on it is taken out; 0: not */
+    uint32_t last_end; /* STOP_WINDOW, once an end of text is decided in a block in flight: where
+                          the last block that passes decide on ends; else 0 */
 };
 
 struct replica {
@@ -82,10 +85,11 @@ struct replica {
      * ended, and what requests that ended with it held. */
     int64_t last_start_ns, last_end_ns, freed_bytes;
     uint32_t n_freed;
-    struct page_cache pages;      /* under prefix caching */
-    bool pages_changed;           /* those that a request waits for */
-    struct page_lists page_lists; /* when the executor wants them */
-    uint32_t loops_left;          /* steps of the same batch before the scheduler is asked again */
+    struct page_cache pages;       /* under prefix caching */
+    struct kept_prefixes prefixes; /* the same, where the cache policy has leading layers */
+    bool pages_changed;            /* those that a request waits for */
+    struct page_lists page_lists;  /* when the executor wants them */
+    uint32_t loops_left;           /* steps of the same batch before the scheduler is asked again */
     /* Of unrolled steps: how many follow the one being accounted for, and what that one computed
      * and discarded. */
     bool unrolled;

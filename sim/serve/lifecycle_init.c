@@ -135,6 +135,7 @@ void lifecycle_fini(struct lifecycle *life) {
         struct replica *replica = &life->replicas[i];
         policy_state_free(&life->system->scheduler->policy, replica->scheduler_state);
         sharing_fini_replica(replica);
+        kept_prefixes_fini_replica(life, replica);
         mem_released(replica->selected);
         mem_released(replica->chunk_tokens);
         mem_released(replica->width_tokens);

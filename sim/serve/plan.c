@@ -62,6 +62,10 @@ void plan_carried(struct lifecycle *life, uint32_t slot) {
 static bool lets_next(const struct lifecycle *life, uint32_t slot, uint32_t mark) {
     const struct request *request = &life->requests[slot];
     const struct range range = window_mark(request, mark);
+    const uint32_t last_end = life->tracked[slot].last_end;
+    if (last_end > 0 && range.end >= last_end) {
+        return false;
+    }
     const uint32_t length = range_length(range);
     const uint32_t decided = length - positions_masked(&life->positions, slot, request, range);
     return decided >= life->system->settings.block_add_threshold * length;
@@ -83,7 +87,7 @@ void plan_several(struct lifecycle *life, uint32_t slot) {
     if (window_slides(request) && window_lengthen(request)) {
         positions_extend(&life->positions, slot, request);
     }
-    if (window_most(request) == 1) {
+    if (window_most(request) == 1 || window_slides(request)) {
         return;
     }
     while (settings->static_blocks && add_block(life, slot)) {
@@ -207,6 +211,7 @@ static int check_facts(const struct system *system, const struct request *reques
                  {"chooser", first->chooser, rows->chooser},
                  {"settles", first->settles, rows->settles},
                  {"evict_layer", first->evict_layer, rows->evict_layer},
+                 {"lead_layers", first->lead_layers, rows->lead_layers},
                  {"recent", first->recent, rows->recent}};
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         REFUSE_UNLESS(facts[i].first == facts[i].now,

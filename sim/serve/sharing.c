@@ -93,11 +93,13 @@ void sharing_init(struct lifecycle *life) {
     uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
     uint32_t page = (uint32_t)common_divisor(settings->page_tokens, unit);
     ASSERT(page > 0);
-    const bool tracks = is_on || executor->tells_tokens;
+    const bool leads = settings->prefix_caching && system->rows.lead_layers > 0;
+    const bool tracks = is_on || leads || executor->tells_tokens;
     life->sharing =
         (struct sharing){.is_on = is_on,
                          .tracks = tracks,
-                         .assumes = is_on && executor->assumes_prefixes,
+                         .leads = leads,
+                         .assumes = (is_on || leads) && executor->assumes_prefixes,
                          .page_tokens = page,
                          .match_tokens = unit,
                          .page_bytes = system->budget.unit_bytes / (settings->page_tokens / page)};
@@ -226,11 +228,17 @@ void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival 
     if (life->asked->executor.tells_tokens) {
         contents_cut(contents, tracked->shared.content);
     }
-    if (!life->sharing.is_on) {
+    if (!life->sharing.is_on && !life->sharing.leads) {
         return;
     }
     const struct content *content = &contents->items[tracked->shared.content];
     tracked->record.shared_tokens = content->shared_tokens;
+    if (life->sharing.leads) {
+        struct request *request = &life->requests[slot];
+        request->prefix_tokens = content->shared_tokens < request->prompt_tokens
+                                     ? content->shared_tokens
+                                     : request->prompt_tokens;
+    }
     tracked->record.shared_with =
         content->parent != CONTENT_NONE ? contents->items[content->parent].id : 0;
 }

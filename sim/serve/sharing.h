@@ -30,6 +30,7 @@ struct replica;
 struct sharing {
     bool is_on;   /* the system caches prefixes, of exact keys and values, and the executor can */
     bool tracks;  /* it is on, or the executor is told what canvases begin with */
+    bool leads;   /* the system's leading layers take shared prefixes over (kept_prefixes.h) */
     bool assumes; /* instead of being looked for, all that is shared is found: for bounds */
     uint32_t page_tokens;  /* tokens of a page that is shared: a divisor of both others */
     uint32_t match_tokens; /* matches are multiples of this */

@@ -40,25 +40,48 @@ static bool is_decoded(const struct lifecycle *life, uint32_t slot) {
                      request->prompt_tokens + tracked->record.answer_tokens;
 }
 
+/* Whether an end of text, or a position after it, is decided in the window: as models are trained,
+ * these are ends of text, too. */
+static bool is_drawn(const struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    const uint32_t last = request->prompt_tokens + life->tracked[slot].record.answer_tokens - 1;
+    struct range range = window_range(request);
+    range.first = last > range.first ? last : range.first;
+    return range.first < range.end &&
+           positions_masked(&life->positions, slot, request, range) < range_length(range);
+}
+
+/* Whether blocks in flight are looked at before the first of them is decided. */
+static bool looks_at_all(const struct lifecycle *life, uint32_t slot) {
+    return life->system->settings.early_stop == STOP_WINDOW &&
+           window_most(&life->requests[slot]) > 1 && life->has_positions;
+}
+
 int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     const enum early_stop stops = (enum early_stop)life->system->settings.early_stop;
     const struct executor *executor = &life->asked->executor;
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
-    if (window_front_is_open(request) && stops != STOP_POSITION) {
+    bool is_met = false, all = looks_at_all(life, slot);
+    if (window_front_is_open(request) && stops != STOP_POSITION && !all) {
         return 0;
     }
     if (executor->find_end != NULL && tracked->record.answer_tokens == request->output_tokens) {
         uint32_t answer_tokens = 0;
         int status = executor->find_end(executor->state, tracked->record.replica, slot, request,
-                                        &answer_tokens, err);
+                                        &answer_tokens, &is_met, err);
         if (status != 0) {
             return status;
         }
         tracked->record.answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
     }
-    bool ends = stops != STOP_NEVER && tracked->record.answer_tokens < request->output_tokens &&
-                is_decoded(life, slot);
+    const bool is_known = tracked->record.answer_tokens < request->output_tokens;
+    if (all && tracked->last_end == 0 && (is_met || (is_known && is_drawn(life, slot)))) {
+        tracked->last_end = window_first(request) + window_active(request);
+    }
+    bool ends =
+        stops != STOP_NEVER && is_known && is_decoded(life, slot) &&
+        !(stops == STOP_WINDOW && (window_front_is_open(request) || !text_end_is_last(life, slot)));
     request->answer_tokens = ends ? tracked->record.answer_tokens : 0;
     return 0;
 }

@@ -27,6 +27,14 @@ static inline bool text_end_matters(const struct lifecycle *life) {
  * by now. */
 int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err);
 
+/* Whether no block that passes decide on is left after the first, once an end of text is decided.
+ */
+static inline bool text_end_is_last(const struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    return life->system->settings.early_stop != STOP_WINDOW ||
+           window_first(request) + window_front(request) >= life->tracked[slot].last_end;
+}
+
 /* Whether the request is done, even if its active block is not. */
 static inline bool text_end_stops(const struct lifecycle *life, const struct request *request) {
     return life->system->settings.early_stop == STOP_POSITION && request->answer_tokens > 0;

@@ -187,8 +187,33 @@ static void add_pattern(struct builder *b, int rotated, int attended) {
     sparse->span_qk = SYM_PATTERN_QK;
 }
 
+/* Leading layers: spans of their own keys, and spans of cached ones as well. */
+static void add_leading_attention(struct builder *b, int rotated, int attended) {
+    struct graph *g = b->g;
+    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
+                                   LIST(attended));
+    full->span_n = SYM_LEAD_FULL_N;
+    full->span_q = full->span_k = SYM_LEAD_FULL_Q;
+    full->span_qk = SYM_LEAD_FULL_QK;
+    int cache = cached_tensor(b, "cached kv", SYM_LEAD_BLOCK_K, b->cached_bytes);
+    struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                    LIST(rotated, cache), LIST(attended));
+    block->span_n = SYM_LEAD_BLOCK_N;
+    block->span_q = SYM_LEAD_BLOCK_Q;
+    block->span_k = SYM_LEAD_BLOCK_K;
+    block->span_qk = SYM_LEAD_BLOCK_QK;
+}
+
+static bool is_leading(const struct builder *b) {
+    return b->options->lead_layers > 0 && b->tokens == SYM_FIRST_TOKENS;
+}
+
 static void add_full_attention(struct builder *b, int rotated, int attended, bool first) {
     struct graph *g = b->g;
+    if (is_leading(b)) {
+        add_leading_attention(b, rotated, attended);
+        return;
+    }
     struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
                                    LIST(attended));
     full->span_n = first ? SYM_FIRST_N : SYM_FULL_N;
@@ -338,8 +363,9 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
     add_rotation(rope, q_dim, kv_dim);
     add_eager(rope, b->options, q_dim + kv_dim);
     if (b->options->stored_rows != SYM_ONE && (b->options->fused || b->options->engine)) {
-        int kept = cached_tensor(b, "kept kv", b->options->stored_rows, b->cached_bytes);
-        graph_add_op(g, "kv store", OP_KEEP, b->options->stored_rows, LIST(rotated), LIST(kept));
+        const enum symbol stored = is_leading(b) ? SYM_LEAD_FULL_Q : b->options->stored_rows;
+        int kept = cached_tensor(b, "kept kv", stored, b->cached_bytes);
+        graph_add_op(g, "kv store", OP_KEEP, stored, LIST(rotated), LIST(kept));
     }
     if (!b->options->fused && !b->options->exact && !first) {
         add_cached_passes(b, rotated);
@@ -665,7 +691,8 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
         b->tokens = b->options->compares_values && !first ? SYM_PROJECTED_VALUES : tokens;
         normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
         b->tokens = tokens;
-        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, add_attention(b, normed, first, evicts));
+        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM,
+                          add_attention(b, normed, first && !is_leading(b), evicts));
     }
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
     if (in_chunks) {
@@ -722,6 +749,17 @@ static uint32_t add_alike(struct builder *b, uint32_t done, uint32_t end, uint32
     return end;
 }
 
+/* After leading layers: the residual stream of what goes on, some of it as it was kept when a
+ * shared prefix ran by itself. */
+static void add_joined(struct builder *b) {
+    const int before = b->residual;
+    graph_add_segment(b->g, "join", 1);
+    b->tokens = SYM_TOKENS;
+    b->residual = token_tensor(b, "joined residual", b->hidden_bytes);
+    b->g->tensors[b->residual].carried = true;
+    graph_add_op(b->g, "join", OP_JOIN, SYM_TOKENS, LIST(before), LIST(b->residual));
+}
+
 /* The layers as segments: those that differ from the rest in what they run over, then dense ones,
  * then mixtures. */
 static void add_all_layers(struct builder *b) {
@@ -732,7 +770,10 @@ static void add_all_layers(struct builder *b) {
         add_local_and_global(b);
         return;
     }
-    if (b->options->splits_first_layer) {
+    if (b->options->lead_layers > 0) {
+        done = add_alike(b, 0, b->options->lead_layers, n_dense);
+        add_joined(b);
+    } else if (b->options->splits_first_layer) {
         add_layers(b, "first layer", 1, n_dense > 0, false);
         b->tokens = SYM_TOKENS;
         done = 1;
@@ -759,7 +800,8 @@ int graph_try(struct graph *graph, const struct model *model, const struct graph
         .g = graph,
         .m = model,
         .options = options,
-        .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
+        .tokens =
+            options->splits_first_layer || options->lead_layers > 0 ? SYM_FIRST_TOKENS : SYM_TOKENS,
         .sampled = options->samples_output ? SYM_SAMPLED_ROWS : SYM_LOGIT_ROWS,
         .hidden_bytes = model->hidden * element_bytes,
         .importance = -1,

@@ -17,6 +17,8 @@ struct graph_options {
     bool exact;           /* fresh keys and values are rows of the pool; masks of blocks, tokens */
     uint32_t
         evict_layer; /* which lets some queries go no further (FOCUS: 1, the second); 0: none */
+    uint32_t lead_layers; /* the first layers run over first_queries, the others over queries
+                             (BiCache); 0: all run over queries */
     double evict_wait_ns; /* and what a step waits, where some are, for the host that chooses */
     enum provenance_kind evict_wait_kind;
     enum symbol

@@ -8,18 +8,29 @@
 const char *const phase_names[PHASE_COUNT] = {"prefill", "refresh", "reuse", "commit"};
 
 const char *const symbol_names[SYM_COUNT] = {
-    "one",         "requests",   "tokens",     "first_tokens", "logit_rows",   "context_rows",
-    "select_rows", "pack_rows",  "value_rows", "kept_tokens",  "prefill_n",    "prefill_q",
-    "prefill_k",   "prefill_qk", "full_n",     "full_q",       "full_qk",      "block_n",
-    "block_q",     "block_k",    "block_qk",   "kept_q",       "kept_k",       "kept_qk",
-    "first_n",     "first_qk",   "refresh_n",  "select_n",     "sampled_rows", "projected_values",
-    "picked_rows", "pattern_n",  "pattern_q",  "pattern_qk",   "scored_n",     "scored_q",
-    "scored_qk",
+    "one",          "requests",     "tokens",       "first_tokens",  "logit_rows",
+    "context_rows", "select_rows",  "pack_rows",    "value_rows",    "kept_tokens",
+    "prefill_n",    "prefill_q",    "prefill_k",    "prefill_qk",    "full_n",
+    "full_q",       "full_qk",      "block_n",      "block_q",       "block_k",
+    "block_qk",     "kept_q",       "kept_k",       "kept_qk",       "first_n",
+    "first_qk",     "refresh_n",    "select_n",     "sampled_rows",  "projected_values",
+    "picked_rows",  "pattern_n",    "pattern_q",    "pattern_qk",    "scored_n",
+    "scored_q",     "scored_qk",    "lead_full_n",  "lead_full_q",   "lead_full_qk",
+    "lead_block_n", "lead_block_q", "lead_block_k", "lead_block_qk",
 };
 
 void shape_clear(struct step_shape *shape) {
     memset(shape, 0, sizeof *shape);
     shape->sym[SYM_ONE] = 1;
+}
+
+static void add_leading(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
+    const int64_t q = span->first_queries, k = span->lead_keys;
+    const bool is_full = k == q;
+    sym[is_full ? SYM_LEAD_FULL_N : SYM_LEAD_BLOCK_N] += times;
+    sym[is_full ? SYM_LEAD_FULL_Q : SYM_LEAD_BLOCK_Q] += times * q;
+    sym[is_full ? SYM_LEAD_FULL_QK : SYM_LEAD_BLOCK_QK] += times * q * k;
+    sym[SYM_LEAD_BLOCK_K] += is_full ? 0 : times * k;
 }
 
 void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
@@ -37,7 +48,10 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
         sym[SYM_VALUE_ROWS] += times * span->value_rows;
         sym[SYM_PICKED_ROWS] += times * q;
     }
-    if (span->phase == PHASE_PREFILL) {
+    if (span->lead_keys > 0) {
+        add_leading(sym, span, times);
+    }
+    if (span->phase == PHASE_PREFILL && span->lead_keys == 0) {
         sym[SYM_KEPT_TOKENS] += times * q;
         sym[SYM_PREFILL_N] += times;
         sym[SYM_PREFILL_Q] += times * q;
@@ -102,6 +116,7 @@ void shape_pad(struct step_shape *shape) {
         widest.exact = larger(widest.exact, span->exact);
         widest.kept_queries = larger(widest.kept_queries, span->kept_queries);
         widest.kept_keys = larger(widest.kept_keys, span->kept_keys);
+        widest.lead_keys = larger(widest.lead_keys, span->lead_keys);
         widest.attended_keys = larger(widest.attended_keys, span->attended_keys);
         attended = larger(attended, span->attended_keys > 0 ? span->attended_keys : span->queries);
     }

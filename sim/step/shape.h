@@ -40,6 +40,8 @@ struct span {
     uint32_t part_start;    /* policies that run parts of a block: where in it the queries begin,
                                which then follow one another; else 0 */
     uint32_t sampled_rows;  /* logit rows that are looked at, the loop's word; 0: all */
+    uint32_t lead_keys;     /* policies whose leading layers run other positions: KV rows that the
+                               first_queries attend to there, their own among them; else 0 */
     uint32_t attended_keys; /* context 0: up to `queries`: keys that a query attends to, which a
                                step before chose; more: it attends to all, and that many are
                                scored besides; else 0 */
@@ -94,6 +96,15 @@ enum symbol {
     SYM_SCORED_N,
     SYM_SCORED_Q,
     SYM_SCORED_QK,
+    /* Attention of first_queries in leading layers: of spans that attend to their own keys alone,
+     * and of those that attend to cached ones as well. */
+    SYM_LEAD_FULL_N,
+    SYM_LEAD_FULL_Q,
+    SYM_LEAD_FULL_QK,
+    SYM_LEAD_BLOCK_N,
+    SYM_LEAD_BLOCK_Q,
+    SYM_LEAD_BLOCK_K,
+    SYM_LEAD_BLOCK_QK,
     SYM_COUNT,
 };
 

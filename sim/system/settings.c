@@ -15,7 +15,7 @@
     KEY("iteration." #field, PARAM_F64, smoothing.field, "1", initial, 0, max, doc)
 
 static const char *const iteration_words[] = {"plain", "smooth", NULL};
-static const char *const early_stop_words[] = {"off", "block", "position", NULL};
+static const char *const early_stop_words[] = {"off", "block", "position", "window", NULL};
 static const char *const probabilities_words[] = {"released", "tempered", "model", "kept", NULL};
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
@@ -36,13 +36,15 @@ const struct param system_params[] = {
           "positions decoded together (0: the model's default) [backend != lmax or rows = exact]"),
     WHOLE(
         blocks_in_flight, "blocks", "1", 1, 64,
-        "most blocks of a request that are decoded together, those that a step stores among them"),
+        "most blocks of a request that are decoded together, those that a step stores among them; "
+        "where the window slides, how long it may become"),
     KEY("block_add_threshold", PARAM_F64, block_add_threshold, "1", "0.1", 0, 1,
         "share of a block that is decided before anything of the next one is (0: all are decoded "
-        "together from the first step) [blocks_in_flight > 1]"),
+        "together from the first step) [blocks_in_flight > 1 and window_slides = off]"),
     FLAG(window_slides, "off",
          "the positions that are decoded together are block_tokens from the first masked one on, "
-         "after every step anew (DSB) [model.attention = bidirectional and blocks_in_flight = 1]"),
+         "after every step anew; with blocks_in_flight > 1 as many masked ones, so that its end "
+         "moves by what was committed (DSB) [model.attention = bidirectional]"),
     FLAG(static_blocks, "off",
          "a step runs blocks_in_flight blocks, those that nothing is decided of yet among them, as "
          "MultiBD's graphs do [blocks_in_flight > 1]"),
@@ -136,10 +138,11 @@ const struct param system_params[] = {
         "share of the device the system may fill"),
     KEY("pool_share", PARAM_F64, pool_share, "1", "1", 0.01, 1,
         "share that cached rows and workspace may take of the memory left by weights and reserve"),
-    CHOICE(
-        "early_stop", early_stop, early_stop_words, "off",
-        "a request is done when the block with its end of text is decoded, or that position and "
-        "all before it (off: every output position is decoded) [serves = on and run.answers = on]"),
+    CHOICE("early_stop", early_stop, early_stop_words, "off",
+           "a request is done when the block with its end of text is decoded, or that position and "
+           "all before it, or all blocks in flight, which no other joins once an end of text is "
+           "decided in any (off: every output position is decoded) [serves = on and run.answers = "
+           "on]"),
     CHOICE(
         "iteration", iteration, iteration_words, "plain",
         "what a step passes to the next: the canvas, or also its predictions for masked positions"),
@@ -172,8 +175,12 @@ const struct param system_params[] = {
          "or freed memory [serves = on and scheduler != static]"),
     FLAG(prefix_caching, "off",
          "shared beginnings of prompts are computed once while cached, in whole pages "
-         "(block-causal models: whole blocks); a preempted request reuses what is left of its own "
-         "[serves = on and rows = exact]"),
+         "(block-causal models: whole blocks); a preempted request reuses what is left of its own; "
+         "bidirectional ones under cache = bicache [serves = on and rows = exact or serves = on "
+         "and leads = on]"),
+    WHOLE(prefix_store_tokens, "tokens", "5000", 0, 1e8,
+          "tokens of shared prefixes that a replica keeps for requests to come, as leading layers "
+          "have them (BiCache: 5000) [serves = on and leads = on]"),
     KEY("swap.host_bytes", PARAM_I64, swap_host_bytes, "bytes", "0", 0, 1e15,
         "memory of the host that a scheduler may swap requests out to, for each GPU (0: none) "
         "[backend = step or serves = on and swaps = on]"),

@@ -36,6 +36,7 @@ enum early_stop {
     STOP_NEVER,    /* every output position is decoded */
     STOP_BLOCK,    /* with the block that holds the end of text */
     STOP_POSITION, /* as soon as that position and all before it are decoded */
+    STOP_WINDOW,   /* with the blocks in flight once an end of text is decided in any of them */
 };
 
 /* Where the tensors of a step come from. */
@@ -106,6 +107,7 @@ struct settings {
     bool skip_ahead;
     bool decides_ahead;
     bool prefix_caching;
+    uint32_t prefix_store_tokens; /* leading layers: of shared prefixes that a replica keeps */
     bool beyond_positions;
     double confidence_drop; /* taken from the logits of what a decode process draws */
     double temperature;     /* that logits are divided by */

@@ -44,9 +44,12 @@ static int64_t cache_row_bytes(const struct system *s) {
     switch ((enum row_kind)s->rows.kind) {
     case ROW_NONE:
         break;
-    case ROW_KV:
+    case ROW_KV: /* after leading layers a hidden state besides */
     case ROW_EXACT:
-        return model_kv_bytes_per_token(s->model, type);
+        return model_kv_bytes_per_token(s->model, type) +
+               (s->rows.lead_layers > 0 ? number_bytes((enum number_type)s->graph.storage.wide) *
+                                              (int64_t)s->model->hidden
+                                        : 0);
     case ROW_PATTERN: /* a word for every head */
         return (int64_t)s->model->layers * s->model->heads * (int64_t)sizeof(uint32_t);
     case ROW_FEATURES:
@@ -108,6 +111,7 @@ static uint32_t profiled_rows(const struct system *s) {
     struct request request = {.prompt_tokens = canvas - output,
                               .output_tokens = output,
                               .canvas_tokens = canvas,
+                              .prefix_tokens = canvas - output,
                               .block_tokens = settings->block_tokens,
                               .causal = system_causality(s->model),
                               .steps_per_block = settings->steps_per_block,
@@ -288,6 +292,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .compares_values = s->rows.chooser == CHOSEN_BY_CHANGE,
         .exact = s->rows.kind == ROW_EXACT,
         .evict_layer = s->rows.evict_layer,
+        .lead_layers = s->rows.lead_layers,
         .storage = system_storage(s),
         .draws = system_reads_logits(s),
         .draws_kept = s->settings.top_k > 0 || s->settings.top_p < 1,

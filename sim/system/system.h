@@ -128,6 +128,9 @@ struct storage system_storage(const struct system *system);
  * left out. */
 int64_t system_reserve_bytes(const struct system *system);
 
+/* Of these, what is kept of shared prefixes where leading layers take them over. */
+int64_t system_prefix_bytes(const struct system *system);
+
 /* GPUs of all replicas. */
 uint32_t system_gpus(const struct system *system);
 

@@ -141,6 +141,10 @@ static const char *reuses_word(const struct system *s) {
     return switch_word(s->rows.kind != ROW_NONE && s->rows.kind != ROW_PATTERN);
 }
 
+static const char *leads_word(const struct system *s) {
+    return switch_word(s->rows.lead_layers > 0);
+}
+
 static const char *selects_word(const struct system *s) {
     return switch_word(rows_are_chosen(&s->rows));
 }
@@ -227,6 +231,7 @@ static const struct {
     {{"rows", "what the cache policy keeps of a position: none, kv, pattern, features or exact"},
      rows_word},
     {{"reuses", "on: some steps run against cached rows"}, reuses_word},
+    {{"leads", "on: leading layers take shared prefixes over (BiCache)"}, leads_word},
     {{"selects", "on: the cache policy chooses rows by scores"}, selects_word},
     {{"evicts", "on: positions leave in the middle of a step (FOCUS)"}, evicts_word},
     {{"draws", "on: what a simulated step commits is drawn from the decode process"}, draws_word},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/policy/cache/bicache.h"
 #include "sim/policy/cache/sliding.h"
 #include "sim/policy/decoder/renoise.h"
 #include "sim/policy/decoder/several_blocks.h"
@@ -121,15 +122,53 @@ static int check_noise(const struct system *s, struct err *err) {
                                        s->model->title, without);
 }
 
+/* Leading layers that take shared prefixes over. */
+static int check_leading(const struct system *s, struct err *err) {
+    const struct bicache *numbers = s->cache_state;
+    const struct settings *settings = &s->settings;
+    const uint32_t layers = settings->layers > 0 ? settings->layers : s->model->layers;
+    if (numbers->layers == 0) {
+        return err_usage(err,
+                         "how many layers of %s may take a shared prefix over is not known: set "
+                         "cache.depth (of %u layers), which is then assumed, or measure it "
+                         "(experiments/train/prefix_depth.py)",
+                         s->model->title, layers);
+    }
+    if (numbers->layers >= layers) {
+        return err_usage(err,
+                         "cache.depth = %u leaves none of the %u layers of %s to renew prefixes",
+                         numbers->layers, layers, s->model->title);
+    }
+    const char *without =
+        !settings->prefix_caching              ? "prefix_caching = on"
+        : s->model->mask != MASK_BIDIRECTIONAL ? "cache = exact"
+        : s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0
+            ? "scheduler = continuous"
+        : settings->iteration != ITERATION_PLAIN      ? "iteration = plain"
+        : settings->unroll_maximum > 1                ? "unroll.maximum = 1"
+        : settings->chunk_search != CHUNK_SEARCH_NONE ? "chunk_search = none"
+                                                      : NULL;
+    return without == NULL
+               ? 0
+               : err_usage(err,
+                           "cache bicache shares prefixes of bidirectional models, each run by "
+                           "itself in one piece: set %s",
+                           without);
+}
+
 /* The keys and values of a prompt in a bidirectional model depend on the canvas after it. */
 static int check_prefixes(const struct system *s, struct err *err) {
+    if (s->cache == &cache_bicache) {
+        return check_leading(s, err);
+    }
     if (!s->settings.prefix_caching || s->rows.kind == ROW_EXACT) {
         return 0;
     }
     return err_usage(
         err,
         "prefix_caching is of exact keys and values, which block-causal and "
-        "autoregressive models have, and %s is bidirectional: set prefix_caching = off",
+        "autoregressive models have, and %s is bidirectional: set prefix_caching = off, or cache "
+        "= bicache",
         s->model->title);
 }
 
@@ -443,7 +482,8 @@ static int check_several_cache(const struct system *s, struct err *err) {
                          "is %s: set static_blocks = off",
                          s->model->title, attention_mask_names[s->model->mask]);
     }
-    if (s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
+    const bool slides = s->settings.window_slides && s->cache == &cache_sliding;
+    if (slides || s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
         return 0;
     }
     return s->rows.kind == ROW_EXACT && !rows_leave_out(&s->rows)
@@ -481,7 +521,7 @@ static int check_sliding(const struct system *s, struct err *err) {
                          "= sliding or none",
                          cache);
     }
-    const char *without = settings->blocks_in_flight > 1           ? "blocks_in_flight = 1"
+    const char *without = settings->static_blocks                  ? "static_blocks = off"
                           : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
                           : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
                                                                    : NULL;

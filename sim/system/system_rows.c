@@ -1,12 +1,33 @@
+#include "sim/policy/cache/bicache.h"
 #include "sim/system/system_parts.h"
 
 /* Tokens of the prompt and of the output: any window around a block lies inside of them. */
 enum { FAR = 1 << 22, BLOCK = 32 };
 
+/* What is said neither of depth nor of share is as measured for the model; a share of its layers is
+ * one of them at least, and leaves one. */
+static void take_depth(struct system *s) {
+    struct bicache *numbers = s->cache_state;
+    const double layers = s->settings.layers > 0 ? s->settings.layers : s->model->layers;
+    double depth = numbers->depth;
+    if (depth == 0) {
+        depth = s->model->prefix_layers;
+        numbers->share = numbers->share > 0 ? numbers->share : s->model->prefix_share;
+    } else if (depth < 1) {
+        depth = depth * layers < 1 ? 1 : depth * layers;
+        depth = depth > layers - 1 ? layers - 1 : depth;
+    }
+    numbers->layers = (uint32_t)depth;
+}
+
 void system_ask_rows(struct system *s) {
+    if (s->cache == &cache_bicache) {
+        take_depth(s);
+    }
     const struct request request = {.prompt_tokens = FAR,
                                     .output_tokens = FAR,
                                     .canvas_tokens = 2 * FAR,
+                                    .prefix_tokens = FAR / 2,
                                     .block_tokens = BLOCK,
                                     .causal = system_causality(s->model),
                                     .steps_per_block = BLOCK,
@@ -49,8 +70,21 @@ void system_keep_places(struct system *s, struct graph_options *options) {
     }
 }
 
+/* Of shared prefixes for requests to come: what leading layers have of them, and what goes on after
+ * those. */
+static int64_t prefix_bytes(const struct system *s, int64_t tokens) {
+    const int64_t layers = s->rows.lead_layers;
+    const int64_t kv = model_kv_bytes_per_token(s->model, (enum number_type)s->graph.storage.cache);
+    const int64_t after_bytes = s->row_bytes - kv;
+    return layers > 0 ? tokens * (kv / s->model->layers * layers + after_bytes) : 0;
+}
+
+int64_t system_prefix_bytes(const struct system *s) {
+    return s->settings.prefix_caching ? prefix_bytes(s, s->settings.prefix_store_tokens) : 0;
+}
+
 int64_t system_reserve_bytes(const struct system *s) {
     int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
     return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->expected_bytes +
-           s->left_out_bytes;
+           s->left_out_bytes + system_prefix_bytes(s);
 }

@@ -269,8 +269,8 @@ TEST(a_window_slides_where_nothing_goes_by_blocks) {
             WITH("--system", "dsb", "--set", "cache=dual"));
     REFUSES(2,
             "unmask: window_slides = on moves the window by what each step commits, and by nothing "
-            "else: set blocks_in_flight = 1",
-            WITH("--system", "d3llm", "--set", "window_slides=on"));
+            "else: set static_blocks = off",
+            WITH("--system", "dsb", "--set", "static_blocks=on"));
     REFUSES(2, "unmask: decoder fixed counts positions of one block, and the window slides",
             WITH("--system", "dsb", "--decoder", "fixed"));
 }

@@ -78,6 +78,9 @@ static const struct {
      "storage.weights=f32"},
     {"passes of twice the rows", "sdar", "sdar-tiny",
      "decoder=self-speculation storage.weights=f32"},
+    {"leading layers with cached", "bicache", "llada-tiny",
+     "storage.weights=f32 storage.cache=fp8"},
+    {"leading layers", "bicache", "dream-tiny", "tensor_parallel=2 storage.weights=f32"},
     {"a canvas that moves", "sdar", "sdar-tiny", "decoder=joint-indel storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };

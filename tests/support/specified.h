@@ -37,6 +37,14 @@ static inline int64_t specified_tokens(const json_t *line, const char *outputs, 
     return whole;
 }
 
+/* Whether a prompt's text ends: passes over blocks after the end decide nothing that is read, and
+ * are not among its decisions. */
+static inline bool specified_ends(const json_t *line, size_t i) {
+    const json_t *tokens = json_array_get(json_object_get(line, "tokens"), i);
+    const json_t *last = json_array_get(tokens, json_array_size(tokens) - 1);
+    return json_object_get(line, "end") != NULL && json_equal(last, json_object_get(line, "end"));
+}
+
 /* The decisions of a run are as many passes as the line says and, where it says how many tokens
  * were replaced, as many of those. */
 static inline void specified_passes(const json_t *line, const char *path) {
@@ -51,23 +59,29 @@ static inline void specified_passes(const json_t *line, const char *path) {
         for (; source.pass(source.state, i, (uint32_t)n, &pass, &err) == 0; n++) {
             revised += pass.revised;
         }
-        ck_assert_int_eq(n, specified_at(line, "passes", i));
+        const int64_t passes = specified_at(line, "passes", i);
+        ck_assert_msg(n == passes || (specified_ends(line, i) && n < passes),
+                      "%lld passes of prompt %zu, not %lld", (long long)n, i, (long long)passes);
         ck_assert_int_eq(revised, says_replaced ? specified_at(line, "replaced", i) : 0);
     }
     decode_trace_close(trace);
 }
 
-/* Runs what a line of `path` says, recorded, all requests at once in packed batches, and plays the
- * record. `start` and `settings` end with NULL and are options and KEY=VALUEs. Returns the summary.
+/* Runs what a line of `path` says, to an end of text where it names that token as "end", recorded,
+ * all requests at once in packed batches, and plays the record. `start` and `settings` end with
+ * NULL and are options and KEY=VALUEs. Returns the summary.
  */
 static inline json_t *specified_run(const json_t *line, const char *const *start,
                                     const char *const *settings, int64_t block, size_t number,
                                     int64_t *whole) {
-    const char *words[CLI_MOST_ARGS + 1] = {"run",     "--json", "--backend", "cpu",      "--clock",
-                                            "virtual", "--eos",  "none",      "--levels", "events"};
-    static char outputs[512], decisions[512], db[512];
+    static char outputs[512], decisions[512], db[512], end[16];
+    const bool ends = json_object_get(line, "end") != NULL;
+    const char *words[CLI_MOST_ARGS + 1] = {"run",      "--json",  "--backend", "cpu",
+                                            "--clock",  "virtual", "--eos",     ends ? end : "none",
+                                            "--levels", "events"};
     char run[16];
     size_t n = 10;
+    snprintf(end, sizeof end, "%lld", (long long)json_integer_value(json_object_get(line, "end")));
     snprintf(outputs, sizeof outputs, "%s", scratch_path("outputs.jsonl"));
     snprintf(decisions, sizeof decisions, "%s", scratch_path("decisions.db"));
     snprintf(db, sizeof db, "%s", scratch_path("runs.db"));

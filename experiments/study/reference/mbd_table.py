@@ -4,7 +4,9 @@ Run from the repository root:  python3 experiments/study/reference/mbd_table.py 
 
 A decode process of each model's family is moved (confidence_drop) to where the page has the model with one block,
 the pass that stores a block counted. MultiBD without training follows from that with no constant. How much surer
-a model is after training for it, in logits, is one constant, fitted to LLaDA2-Mini; the other rows are predicted.
+a model is after training for it, in logits, is one constant, fitted to LLaDA2-Mini; the other rows are predicted. The
+last column says what constant a row of its own would need. Tokens a pass are counted as Diffulex counts them
+(diffulex/utils/output.py): tokens written in decode steps over these steps, those that store a block among them.
 """
 
 import json
@@ -54,12 +56,13 @@ def main():
     fitted = next(row for row in ROWS if row[0] == FITTED)
     surer = bisect(lambda s: tokens_a_pass(program, fitted, drops[FITTED] - s, fitted[4]) > fitted[7], 0, 6)
     print(f"confidence_drop of {FITTED}: {drops[FITTED]:.2f}; trained for it, surer by {surer:.2f}")
-    print(f"{'':18}{'one':>6}{'printed':>10}{'MultiBD':>10}{'off':>8}{'printed':>10}{'trained':>10}{'off':>8}")
+    print(f"{'':18}{'one':>6}{'printed':>10}{'MultiBD':>10}{'off':>8}{'printed':>10}{'trained':>10}{'off':>8}{'needs':>8}")
     for row in ROWS:
         plain = tokens_a_pass(program, row, drops[row[0]], row[4])
         trained = tokens_a_pass(program, row, drops[row[0]] - surer, row[4])
+        needs = bisect(lambda s, row=row: tokens_a_pass(program, row, drops[row[0]] - s, row[4]) > row[7], -3, 6)
         print(f"{row[0]:18}{row[5]:6.2f}{row[6] or '-':>10}{plain:10.2f}{off(plain, row[6]):>8}"
-              f"{row[7]:10.2f}{trained:10.2f}{'fitted' if row[0] == FITTED else off(trained, row[7]):>8}")
+              f"{row[7]:10.2f}{trained:10.2f}{'fitted' if row[0] == FITTED else off(trained, row[7]):>8}{needs:8.2f}")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,10 @@ SETTINGS = [
     dict(threshold=0.95, complete=0.9, add=0.1, most=4, block=8, static="on"),
     dict(threshold=0.99, complete=0.5, add=0.0, most=3, block=16, static="on"),
     dict(threshold=0.999, complete=0.25, add=0.25, most=5, block=4),
+    dict(threshold=0.9, complete=0.95, add=0.1, most=16, block=8, end=2045),  # D2F with an end of text
+    dict(threshold=0.5, complete=0.5, add=0.0, most=3, block=8, end=13),
+    dict(threshold=0.95, complete=0.9, add=0.1, most=4, block=8, static="on", end=2045),  # MultiBD with one
+    dict(threshold=0.9, complete=1.0, add=0.1, most=4, block=8, static="on", stability=0.5),
 ]
 
 
@@ -52,6 +56,10 @@ SLIDING_SETTINGS = [
     dict(sure=0.9, window=32, prefix=8),  # DSB
     dict(sure=0.9, window=8, prefix=8),
     dict(sure=0.999, window=16, prefix=0),
+    dict(sure=0.9, window=8, prefix=24),
+    dict(sure=0.9, window=32, prefix=24, most=16),  # DSB, greedy
+    dict(sure=0.9, window=8, prefix=8, most=16),
+    dict(sure=0.7, window=8, prefix=0, most=2),
 ]
 
 
@@ -72,21 +80,28 @@ def is_far(block, x, mask, share):
     return decided >= share * length
 
 
-def decode(model, prompt, threshold, complete, add, most, block=32, static="off"):
+def joins(ring, x, mask, add, stability):
+    """Whether a block joins after the last one. Of a block whose tokens stay, Diffulex's share of those that did is 1
+    once it is complete, and 0 before (engine/scheduler.py)."""
+    return not ring or (is_far(ring[-1], x, mask, add) and float(is_far(ring[-1], x, mask, 1)) >= stability)
+
+
+def decode(model, prompt, threshold, complete, add, most, block=32, static="off", stability=0.0, end=None):
     mask, model.config.block_size = model.config.mask_token_id, block
     x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     start = len(prompt) // block * block
     ahead = [Block(i, min(i + block, len(x))) for i in range(start, len(x), block)]
     ring = []  # blocks that are active or to_cache, in order
     passes = run = 0
-    while ring or ahead:
-        while ahead and len(ring) < most and (not ring or is_far(ring[-1], x, mask, add)):
+    ended = False  # an end of text is decided anywhere: no block joins any more
+    while ring or (ahead and not ended):
+        while ahead and not ended and len(ring) < most and joins(ring, x, mask, add, stability):
             ring.append(ahead.pop(0))
         dummies = ahead[:most - len(ring)] if static == "on" else []
-        end = (dummies or ring)[-1].end
-        logits = model.logits(x[:end], end - ring[0].first)
+        stop = (dummies or ring)[-1].end
+        logits = model.logits(x[:stop], stop - ring[0].first)
         p, v = logits.softmax(-1).max(-1)
-        passes, run = passes + 1, run + end - ring[0].first
+        passes, run = passes + 1, run + stop - ring[0].first
         stored = [b for b in ring if b.state == "to_cache"]
         forced = [i == 0 or is_far(ring[i - 1], x, mask, complete) for i in range(len(ring))]
         commits = []
@@ -99,11 +114,15 @@ def decode(model, prompt, threshold, complete, add, most, block=32, static="off"
             commits += sure
         for i in commits:
             x[i] = v[i - ring[0].first]
+            ended = ended or x[i] == end
         ring = [b for b in ring if b not in stored]
         for i, b in enumerate(ring):
             if not b.masked(x, mask) and all(a.state == "to_cache" for a in ring[:i]):
                 b.state = "to_cache"
-    return x[len(prompt):].tolist(), passes, run
+        if ended and static == "on" and ahead and not any(b.masked(x, mask) for b in ring):
+            break  # Diffulex's requests end here; without a ring the last blocks are stored, which no one reads
+    tokens = x[len(prompt):].tolist()
+    return tokens[:tokens.index(end) + 1] if end in tokens else tokens, passes, run
 
 
 def decode_together(model, prompt, entropy, add, most, block=32):
@@ -147,14 +166,15 @@ class Kept:
         return model.logits(x)
 
 
-def decode_sliding(model, prompt, sure, window, prefix):
+def decode_sliding(model, prompt, sure, window, prefix, most=1):
     mask = model.config.mask_token_id
     x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     kept, first, since = Kept(model, len(x)), len(prompt), window
-    passes = run = 0
+    passes = run = moved = 0
     while first < len(x):
-        end = min(first + window, len(x))
-        start, stop = (0, len(x)) if since >= window else (max(first - prefix, 0), end)
+        decided = sum(i != mask for i in x[len(prompt):].tolist())
+        end = min(len(prompt) + window + decided, first + most * window, len(x))
+        start, stop = (0, len(x)) if since >= window else (max(first - max(prefix, moved), 0), end)
         since = 0 if since >= window else since
         p, v = kept.forward(x, start, stop).softmax(-1).max(-1)
         passes, run = passes + 1, run + stop - start
@@ -163,8 +183,10 @@ def decode_sliding(model, prompt, sure, window, prefix):
         for i in commits or [max(masked, key=lambda i: (p[i - start].item(), -i))]:
             x[i] = v[i - start]
             since += 1
+        moved = first
         while first < len(x) and x[first] != mask:
             first += 1
+        moved = first - moved
     return x[len(prompt):].tolist(), passes, run
 
 

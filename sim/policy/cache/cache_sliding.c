@@ -7,15 +7,18 @@ struct state {
     uint32_t prefix_window;
 };
 
-/* Of a request: tokens committed by the last full pass and since. */
+/* Of a request: tokens committed by the last full pass and since, and where the window began in the
+ * last pass that committed some. */
 struct memory {
     uint64_t n;
+    uint32_t first;
 };
 
 static const struct param params[] = {
-    {"prefix_window", PARAM_U32, 0, "tokens", "8", 0, 65536, NULL,
+    {"prefix_window", PARAM_U32, 0, "tokens", "24", 0, 65536, NULL,
      offsetof(struct state, prefix_window),
-     "positions before the window that every step renews (DSB: 8)"},
+     "positions before the window that every step renews, or those that it has just moved over, if "
+     "they are more (DSB: 24 for LLaDA, 4 for Dream)"},
 };
 
 static uint32_t plan(const void *opaque, const void *opaque_memory, const struct request *request,
@@ -23,7 +26,9 @@ static uint32_t plan(const void *opaque, const void *opaque_memory, const struct
     const struct state *state = opaque;
     const struct memory *memory = opaque_memory;
     const uint32_t canvas = request->canvas_tokens, start = window_first(request);
-    const uint32_t before = state->prefix_window < start ? state->prefix_window : start;
+    const uint32_t moved = memory->n > 0 ? start - memory->first : 0;
+    const uint32_t wanted = state->prefix_window > moved ? state->prefix_window : moved;
+    const uint32_t before = wanted < start ? wanted : start;
     bool renews = window_passes(request) == 0 || memory->n >= request->block_tokens;
     *rows = (struct row_sets){.kind = ROW_KV, .keep = {{0, canvas}}, .held = canvas};
     rows_run(rows, renews ? 0 : start - before, renews ? canvas : window_end(request));
@@ -35,6 +40,7 @@ static void learn(const void *state, void *opaque_memory, const struct request *
     struct memory *memory = opaque_memory;
     (void)state;
     if (learned->n > 0) {
+        memory->first = window_first(request);
         memory->n = learned->n + (request->span.phase == PHASE_REFRESH ? 0 : memory->n);
     }
 }

@@ -301,14 +301,14 @@ static void twice_happened(void *state, const struct schedule_view *view,
 /* ---- cache policies ---- */
 
 /* The fields of row_sets, each of which is a uint32_t. */
-static const char *const field_names[] = {"kind",          "chooser",       "settles",
-                                          "evict_layer",   "recent",        "run.first",
-                                          "run.end",       "skips",         "head.first",
-                                          "head.end",      "keep[0].first", "keep[0].end",
-                                          "keep[1].first", "keep[1].end",   "n_chosen",
-                                          "held",          "attends",       "pattern.tokens",
-                                          "pattern.rest",  "pattern.keep",  "pattern.keep_rest",
-                                          "pattern.scores"};
+static const char *const field_names[] = {
+    "kind",           "chooser",       "settles",      "evict_layer",
+    "lead_layers",    "recent",        "run.first",    "run.end",
+    "lead.first",     "lead.end",      "skips",        "head.first",
+    "head.end",       "keep[0].first", "keep[0].end",  "keep[1].first",
+    "keep[1].end",    "n_chosen",      "held",         "attends",
+    "pattern.tokens", "pattern.rest",  "pattern.keep", "pattern.keep_rest",
+    "pattern.scores"};
 enum { N_FIELDS = sizeof(struct row_sets) / sizeof(uint32_t) };
 _Static_assert(N_FIELDS == sizeof field_names / sizeof field_names[0], "every field has a name");
 

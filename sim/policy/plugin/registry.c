@@ -50,7 +50,7 @@ const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_ta
 extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
     cache_sparse_uniform, cache_sparse_head, cache_exact, cache_delayed, cache_neighbour,
     cache_focus, cache_small_blocks, cache_sparse_attention, cache_vicinity, cache_dkv_decode,
-    cache_dkv_prefill, cache_dkv_pd, cache_paced, cache_entropy, cache_sliding;
+    cache_dkv_prefill, cache_dkv_pd, cache_paced, cache_entropy, cache_sliding, cache_bicache;
 const struct cache_policy *const cache_table[] = {
     &cache_none,        &cache_prefix,           &cache_dual,
     &cache_vicinity,    &cache_sparse_attention, &cache_dkv_decode,
@@ -58,7 +58,7 @@ const struct cache_policy *const cache_table[] = {
     &cache_dllm_cache,  &cache_sparse_uniform,   &cache_sparse_head,
     &cache_exact,       &cache_delayed,          &cache_neighbour,
     &cache_focus,       &cache_small_blocks,     &cache_entropy,
-    &cache_sliding,
+    &cache_sliding,     &cache_bicache,
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 

@@ -1,0 +1,14 @@
+/* BiCache, for those who look at it (sim/system). */
+#ifndef UNMASK_SIM_POLICY_CACHE_BICACHE_H
+#define UNMASK_SIM_POLICY_CACHE_BICACHE_H
+
+#include "sim/policy/cache/cache.h"
+
+struct bicache {
+    double depth, share;
+    uint32_t interval_steps;
+    uint32_t layers; /* the system's word: what `depth` is of its model; 0: not known yet */
+};
+extern const struct cache_policy cache_bicache;
+
+#endif
