@@ -4,6 +4,7 @@
 #include "engine/session/session.h"
 #include "sim/decode/block.h"
 #include "sim/policy/decoder/renoise.h"
+#include "sim/policy/decoder/speculation.h"
 
 /* ---- what a system has ---- */
 
@@ -104,8 +105,19 @@ static bool moves(const struct system *s) {
     return s->moves;
 }
 
-static bool speculates(const struct system *s) {
-    return s->speculates;
+/* Chances of drafts are read off logits. */
+static bool draws_drafts(const struct system *s) {
+    return s->speculates &&
+           ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
+}
+
+static bool reads_drafts_in_parts(const struct system *s) {
+    return draws_drafts(s) && (s->runtime.fused_head || s->settings.logit_chunk_rows != 0 ||
+                               s->chunks.search != CHUNK_SEARCH_NONE);
+}
+
+static bool checks_fp8(const struct system *s) {
+    return s->speculates && s->graph.storage.cache == NUMBER_FP8;
 }
 
 /* A chunk would hold a part of a block, and rows that are picked have positions of their own. */
@@ -200,9 +212,14 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "experts chosen by block in chunks of a step or with cached features",
      divides_blocks, "a block's tokens choose together, and the choice would see a part of them",
      "chunk_search = none and another cache, or model.block_routing = none"},
-    {OF_DECODER, LIVE, "passes of twice the rows that check drafts", speculates,
-     "no kernel attends from masks to the drafts before them and to themselves",
-     "decoder = threshold"},
+    {OF_DECODER, LIVE, "drafts accepted by ratio without all logits of a step at once",
+     reads_drafts_in_parts, "the host reads chances from them",
+     "decoder.accept = same, or runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = "
+     "none"},
+    {OF_DECODER, WHERE_RANKS, "drafts accepted by ratio", draws_drafts,
+     "a rank has logits of its own tokens alone", "decoder.accept = same"},
+    {OF_CACHE, WHERE_CUDA, "checks of drafts with cached rows in fp8", checks_fp8,
+     "attention that leaves rows out reads them in the wide type", "storage.cache = auto"},
     {OF_DECODER, LIVE, "a canvas that moves (positions inserted and dropped)", moves,
      "the engine leaves each token where it was written", "decoder = joint-threshold"},
     {.name = NULL},

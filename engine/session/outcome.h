@@ -3,6 +3,7 @@
 #ifndef UNMASK_ENGINE_SESSION_OUTCOME_H
 #define UNMASK_ENGINE_SESSION_OUTCOME_H
 
+#include "engine/session/drafts.h"
 #include "engine/session/members.h"
 #include "sim/base/decode.h"
 
@@ -29,6 +30,7 @@ struct outcome {
      * before, [max_requests, block_tokens]; else NULL. */
     float *logits;
     int32_t *top, *next;
+    struct drafts drafts; /* where drafts are checked; and the step's logits where they are kept */
     struct position_watch watch; /* all zero: not watched, and nothing is read back for it */
     struct decode_positions positions;
 };

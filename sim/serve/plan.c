@@ -97,7 +97,8 @@ void plan_several(struct lifecycle *life, uint32_t slot) {
 
 void plan_memory(const struct lifecycle *life, struct request *request) {
     const struct system *system = life->system;
-    request->kv_rows = cache_most_held(system->cache, system->cache_state, request);
+    request->kv_rows = cache_most_held(system->cache, system->cache_state, request) +
+                       system_check_rows(system);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows) -
                         sharing_lent_bytes(life, (uint32_t)(request - life->requests));
 }
@@ -105,7 +106,7 @@ void plan_memory(const struct lifecycle *life, struct request *request) {
 /* Where the scheduler sees to growth, a request holds what the policy's last answer needs. */
 static void grow_memory(const struct lifecycle *life, struct request *request) {
     if (request->span.exact && life->system->scheduler->grows) {
-        request->kv_rows = request->rows.held;
+        request->kv_rows = request->rows.held + system_check_rows(life->system);
         request->kv_bytes = budget_request_bytes(&life->system->budget, request->kv_rows) -
                             sharing_lent_bytes(life, (uint32_t)(request - life->requests));
     }
@@ -156,7 +157,7 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
     }
     plan_scope(system, masked, request);
     if (life->has_positions && positions_checks(&life->positions, slot)) {
-        request->span.queries *= 2;
+        request->span.queries += window_length(request);
         request->span.first_queries = request->span.queries;
     }
     return 0;
