@@ -107,13 +107,16 @@ static bool moves(const struct system *s) {
 
 /* Chances of drafts are read off logits. */
 static bool draws_drafts(const struct system *s) {
-    return s->speculates &&
-           ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
+    return s->speculates && ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
 }
 
 static bool reads_drafts_in_parts(const struct system *s) {
     return draws_drafts(s) && (s->runtime.fused_head || s->settings.logit_chunk_rows != 0 ||
                                s->chunks.search != CHUNK_SEARCH_NONE);
+}
+
+static bool samples_drafts(const struct system *s) {
+    return s->speculates && s->settings.sampling;
 }
 
 static bool checks_fp8(const struct system *s) {
@@ -216,6 +219,8 @@ const struct feature feature_table[] = {
      reads_drafts_in_parts, "the host reads chances from them",
      "decoder.accept = same, or runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = "
      "none"},
+    {OF_DECODER, LIVE, "drafts that are drawn (sampling = on)", samples_drafts,
+     "no run of it was ever compared with a plain implementation", "sampling = off"},
     {OF_DECODER, WHERE_RANKS, "drafts accepted by ratio", draws_drafts,
      "a rank has logits of its own tokens alone", "decoder.accept = same"},
     {OF_CACHE, WHERE_CUDA, "checks of drafts with cached rows in fp8", checks_fp8,

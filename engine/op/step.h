@@ -71,8 +71,8 @@ struct step_part {
      * features those of the whole canvas, in order, each of which has the row of the store with its
      * number; logit rows are counted among them, and nothing is said of kv_rows. */
     const int32_t *positions;
-    const int32_t *tokens; /* [queries], where in the canvas a query's token is; NULL: at its
-                              position. Where the graph is exact */
+    const int32_t *tokens;     /* [queries], where in the canvas a query's token is; NULL: at its
+                                  position. Where the graph is exact */
     struct feature_run run;    /* read there */
     const int32_t *kv_rows;    /* [queries], the store's row for the token's keys and values, -1:
                                   not kept; NULL: none is kept */

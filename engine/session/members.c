@@ -16,10 +16,9 @@ static uint32_t most_tokens(const struct step_limits *limits) {
 }
 
 void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limits) {
-    int32_t **const by_token[] = {&arrays->positions, &arrays->kv_rows, &arrays->extents,
-                                  &arrays->kept,      &arrays->token_places,
-                                  &arrays->tokens,    &arrays->page_rows,
-                                  &arrays->before};
+    int32_t **const by_token[] = {&arrays->positions, &arrays->kv_rows,      &arrays->extents,
+                                  &arrays->kept,      &arrays->token_places, &arrays->tokens,
+                                  &arrays->page_rows, &arrays->before};
     int32_t **const by_row[] = {&arrays->logit_rows, &arrays->targets, &arrays->row_places};
     *arrays = (struct part_arrays){0};
     arrays->parts = mem_zeroed(limits->max_requests, sizeof *arrays->parts);
@@ -34,10 +33,10 @@ void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limi
 }
 
 void part_arrays_close(struct part_arrays *arrays) {
-    void *const all[] = {arrays->parts,   arrays->n_rows,       arrays->positions,
-                         arrays->kv_rows, arrays->extents,      arrays->kept,
-                         arrays->masked,  arrays->token_places, arrays->logit_rows,
-                         arrays->targets, arrays->row_places,   arrays->tokens,
+    void *const all[] = {arrays->parts,     arrays->n_rows,       arrays->positions,
+                         arrays->kv_rows,   arrays->extents,      arrays->kept,
+                         arrays->masked,    arrays->token_places, arrays->logit_rows,
+                         arrays->targets,   arrays->row_places,   arrays->tokens,
                          arrays->page_rows, arrays->before};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
@@ -140,9 +139,9 @@ static void plan_stream(struct members *members, const struct request *request,
 
 /* ---- keys and values ---- */
 
-/* A span that checks: queries of the window with their drafts, which see what is before them, and as
- * many masks, each of which sees the drafts before it and itself. The drafts follow the canvas, and
- * keys and values of the masks those of the window; a mask's token is that of its own position,
+/* A span that checks: queries of the window with their drafts, which see what is before them, and
+ * as many masks, each of which sees the drafts before it and itself. The drafts follow the canvas,
+ * and keys and values of the masks those of the window; a mask's token is that of its own position,
  * which is one where anybody asks what comes of it. */
 static void plan_check(struct members *members, const struct request *request, uint32_t n_masks,
                        struct step_part *part) {
@@ -243,6 +242,17 @@ static struct range scope_of(const struct settings *settings, const struct reque
                : block;
 }
 
+/* Whether a pass drafts what the next one checks, by a record. */
+static bool only_drafts(const struct members *members, uint32_t member) {
+    const struct planned_block *block = members_block(members->planned, member);
+    const uint32_t length = window_length(members_request(members->planned, member));
+    bool commits = !members->sessions->system->speculates || block == NULL;
+    for (uint32_t i = 0; !commits && i < length; i++) {
+        commits = block->outcome[i] == OUTCOME_COMMIT;
+    }
+    return !commits;
+}
+
 /* What a row decides on: nothing where a record says that the step commits another position, or, in
  * a span that lists them, where the position was decided already, even if what it was given is the
  * mask's id. The prompt's first token stands for nothing, since it is no mask. Where a position has
@@ -253,6 +263,7 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
     bool commits = !planned->is_recorded || block == NULL || !window_has(request, position) ||
+                   only_drafts(members, member) ||
                    block->outcome[position - window_first(request)] == OUTCOME_COMMIT ||
                    block->outcome[position - window_first(request)] == OUTCOME_REVISE;
     bool has_place = members->sessions->free_places != NULL && !lists;

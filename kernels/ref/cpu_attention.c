@@ -220,8 +220,8 @@ static void attend_pages(struct softmax *s, const struct cpu_room *room,
             ((int64_t)pages[row / call->page_rows] * call->page_rows + in_page) * call->kv_stride;
         const int64_t at = (first + place->codes) * bytes, scales = first + place->scales;
         const int32_t n = end - row < rest ? end - row : rest;
-        const struct run run = {
-            k + at, v + at, call->kv_stride, n, codes, k + scales, v + scales, call->kv_stride};
+        const struct run run = {k + at, v + at,     call->kv_stride, n,
+                                codes,  k + scales, v + scales,      call->kv_stride};
         attend_run(s, q, &run);
         row += n;
     }

@@ -97,8 +97,8 @@ void plan_several(struct lifecycle *life, uint32_t slot) {
 
 void plan_memory(const struct lifecycle *life, struct request *request) {
     const struct system *system = life->system;
-    request->kv_rows = cache_most_held(system->cache, system->cache_state, request) +
-                       system_check_rows(system);
+    request->kv_rows =
+        cache_most_held(system->cache, system->cache_state, request) + system_check_rows(system);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows) -
                         sharing_lent_bytes(life, (uint32_t)(request - life->requests));
 }

@@ -76,8 +76,13 @@ static const struct {
     {"experts chosen by block", "sdar", "llada2-tiny",
      "model.block_routing=largest model.block_experts=4 chunk_search=bottleneck "
      "storage.weights=f32"},
-    {"passes of twice the rows", "sdar", "sdar-tiny",
+    {"drafts accepted by ratio without", "sdar", "sdar-tiny",
      "decoder=self-speculation storage.weights=f32"},
+    {"drafts that are drawn", "sdar", "sdar-tiny",
+     "decoder=self-speculation runtime.fused_head=off sampling=on storage.weights=f32"},
+    {"drafts accepted by ratio", "sdar", "sdar-tiny",
+     "decoder=self-speculation runtime.fused_head=off tensor_parallel=2 storage.weights=f32"},
+    {"checks of drafts", NULL, NULL, NULL}, /* on a GPU, below */
     {"a canvas that moves", "sdar", "sdar-tiny", "decoder=joint-indel storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };

@@ -33,9 +33,9 @@ static void decodes_so(const json_t *line, size_t number) {
     char settings[N_KEYS][64];
     int64_t positions;
     settings_of(line, settings);
-    const char *const set[] = {settings[0], settings[1], settings[2],
-                               settings[3], settings[4], settings[5],
-                               settings[6], "runtime.fused_head=off", NULL};
+    const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
+                               settings[4], settings[5], settings[6], "runtime.fused_head=off",
+                               NULL};
     json_t *summary = specified_run(line, start, set, 32, number, &positions);
     for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
         positions += specified_at(line, "run", i);
