@@ -24,6 +24,10 @@ static bool speculates(const struct outcome *outcome) {
     return system_of(outcome)->speculates;
 }
 
+static bool moves(const struct outcome *outcome) {
+    return system_of(outcome)->moves;
+}
+
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;
     uint32_t block = settings_window_tokens(&members->sessions->system->settings);
@@ -51,14 +55,20 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
         drafts_open(&outcome->drafts, system_of(outcome)->decoder_state,
                     system_of(outcome)->settings.max_in_system, block, vocab);
     }
-    if (renoises(outcome) || outcome->drafts.logits != NULL) {
+    if (moves(outcome)) {
+        moving_open(&outcome->moving, system_of(outcome)->decoder_state,
+                    system_of(outcome)->settings.max_in_system, block, vocab,
+                    system_of(outcome)->model->mask_token);
+    }
+    if (renoises(outcome) || moves(outcome) || outcome->drafts.logits != NULL) {
         outcome->logits = mem_zeroed(limits->max_logit_rows * vocab, sizeof *outcome->logits);
     }
     if (renoises(outcome)) {
         outcome->top = mem_zeroed((size_t)limits->max_requests * block, sizeof *outcome->top);
     }
-    if (renoises(outcome) || speculates(outcome)) {
+    if (renoises(outcome) || speculates(outcome) || moves(outcome)) {
         outcome->next = mem_zeroed(block, sizeof *outcome->next);
+        outcome->before = mem_zeroed(block, sizeof *outcome->before);
     }
 }
 
@@ -68,12 +78,13 @@ void outcome_close(struct outcome *outcome) {
                          result->entropy,  result->committed, result->n_committed, outcome->left,
                          outcome->rows,    outcome->offsets,  outcome->confidence, outcome->margin,
                          outcome->entropy, outcome->chosen,   outcome->logits,     outcome->top,
-                         outcome->next};
+                         outcome->next,    outcome->before};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
     decode_positions_fini(&outcome->positions);
     drafts_close(&outcome->drafts);
+    moving_close(&outcome->moving);
     *outcome = (struct outcome){0};
 }
 
@@ -345,6 +356,36 @@ static int draft_recorded(struct outcome *outcome, struct err *err) {
     return status;
 }
 
+/* A pass over a block whose tokens may move, with `first` and following in the results its rows:
+ * its tokens after it, and how each position came out. */
+static int move(struct outcome *outcome, uint32_t member, uint32_t first, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    const int64_t canvas = outcome->members->decided->parts[member].canvas + window_first(request);
+    const struct moving_block of = {.request = request->id,
+                                    .slot = planned_slot(planned, member),
+                                    .first = window_first(request),
+                                    .length = window_length(request),
+                                    .n_fixed = block->n_fixed};
+    int32_t *before = outcome->before, *after = outcome->next;
+    if (forward_read_canvas(outcome->forward, canvas, before, of.length, err) != 0) {
+        return err_status(err);
+    }
+    memcpy(after, before, of.length * sizeof *after);
+    moving_pass(&outcome->moving, &of, outcome->logits + (size_t)first * outcome->moving.vocab,
+                after);
+    for (uint32_t i = 0; i < of.length; i++) {
+        const bool was_masked = block->masked[i] != 0, is_masked = after[i] == outcome->moving.mask;
+        block->outcome[i] = was_masked              ? (is_masked ? OUTCOME_NONE : OUTCOME_COMMIT)
+                            : i < of.n_fixed        ? OUTCOME_NONE
+                            : is_masked             ? OUTCOME_AGAIN
+                            : after[i] != before[i] ? OUTCOME_REVISE
+                                                    : OUTCOME_NONE;
+    }
+    return forward_write_canvas(outcome->forward, canvas, after, of.length, err);
+}
+
 /* The decoder reads what is known of each member's masked positions and chooses. */
 static int choose_on_host(struct outcome *outcome, struct err *err) {
     const struct members *members = outcome->members;
@@ -365,7 +406,9 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
                 return not_numbers(request, 0, err);
             }
         }
-        if (n > 0 && renoises(outcome)) {
+        if (moves(outcome) && blocks_decide(request)) {
+            status = move(outcome, i, first, err);
+        } else if (n > 0 && renoises(outcome)) {
             status = renoise(outcome, i, first, n, err);
         } else if (n > 0 && speculates(outcome)) {
             status = speculate(outcome, i, first, n, err);

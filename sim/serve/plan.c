@@ -18,6 +18,7 @@ int plan_check_outcomes(const struct lifecycle *life, const struct request *requ
                         const struct outcomes *found, uint32_t most, struct err *err) {
     const struct decoder *decoder = life->system->decoder;
     const bool takes_back = decoder->take_back != NULL || life->system->speculates ||
+                            life->system->moves ||
                             (window_masked(request) == 0 && window_is_revised(request));
     uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
     if (n < least || n > most) {

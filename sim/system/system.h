@@ -146,7 +146,7 @@ bool system_draws(const struct system *system);
 /* Whether steps may leave positions of a window out: by the cache policy's word, or the
  * scheduler's. */
 static inline bool system_host_chooses(const struct system *system) {
-    return system->decoder->choose != NULL || system->speculates;
+    return system->decoder->choose != NULL || system->speculates || system->moves;
 }
 
 /* Rows that a request holds for the masks of a check, after those of its window. */

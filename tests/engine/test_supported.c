@@ -77,7 +77,7 @@ static const struct {
      "model.block_routing=largest model.block_experts=4 chunk_search=bottleneck "
      "storage.weights=f32"},
     {"drafts accepted by ratio without", "sdar", "sdar-tiny",
-     "decoder=self-speculation storage.weights=f32"},
+     "decoder=self-speculation runtime.fused_head=on storage.weights=f32"},
     {"drafts that are drawn", "sdar", "sdar-tiny",
      "decoder=self-speculation runtime.fused_head=off sampling=on storage.weights=f32"},
     {"drafts accepted by ratio", "sdar", "sdar-tiny",
@@ -174,6 +174,11 @@ TEST(fp8_runs_next_to_the_type_that_a_back_end_computes_in) {
                                         "tensor_parallel=2 storage.weights=fp8 "
                                         "storage.wide=bf16");
     assert_lacks(system, WHERE_CUDA | WHERE_RANKS, row("fp8 on several"));
+    system_close(system);
+    system = system_with("sdar", "sdar-tiny",
+                         "decoder=self-speculation decoder.accept=same storage.weights=bf16 "
+                         "storage.cache=fp8");
+    assert_lacks(system, WHERE_CUDA, row("checks of drafts"));
     system_close(system);
 }
 
