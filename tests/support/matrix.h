@@ -455,6 +455,27 @@ static inline bool fp8_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Tokens that move. Of a record what moved is not known, and other tokens are written. */
+static inline bool moving_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"sdar", "sdar-tiny", EXACT, ALONE | MAPPED | PREEMPTED | STOPPED,
+         "decoder.threshold=0.008 decoder.delete_token=97 decoder.insert_token=132 "
+         "cache.ahead_blocks=0"},
+        {"sglang", "llada2-tiny", EXACT, ALONE | CARRIED,
+         "decoder.threshold=0.008 decoder.max_post_edit_steps=3 decoder.delete_token=5 "
+         "decoder.insert_token=9"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 20, {{0}}, 0};
+    add_settings(out, "runtime=unmask prefix_caching=off block_tokens=4 page_tokens=4 "
+                      "runtime.fused_head=off decoder=joint-indel");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* Drafts that the model checks itself. The tokens of a check by ratio are not recorded. */
 static inline bool checked_config(size_t i, struct matrix_config *out) {
     static const struct matrix_line lines[] = {
@@ -606,10 +627,10 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    checked_config,  canvas_config, decoder_config,  dkv_config,
-    exact_config,    focus_config,  small_config,    idle_config,
-    load_config,     smooth_config, sampling_config, carried_config,
-    features_config, fp8_config,    pattern_config,  revising_config,
+    checked_config, moving_config,   canvas_config,  decoder_config,  dkv_config,
+    exact_config,   focus_config,    small_config,   idle_config,     load_config,
+    smooth_config,  sampling_config, carried_config, features_config, fp8_config,
+    pattern_config, revising_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
