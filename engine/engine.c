@@ -84,7 +84,7 @@ static struct step_limits limits_of(const struct system *system) {
             stream > settings->max_batched_tokens ? stream : settings->max_batched_tokens,
         .max_stream_tokens = stream,
         .max_unrolled = settings->unroll_maximum,
-        .max_positions = settings->context_tokens,
+        .max_positions = settings->context_tokens + system_check_rows(system),
         .canvas_tokens = CANVAS_TOKENS,
         .workspace_bytes =
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),

@@ -3,7 +3,9 @@
 #include "engine/op/op.h"
 #include "engine/session/session.h"
 #include "sim/decode/block.h"
+#include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/renoise.h"
+#include "sim/policy/decoder/speculation.h"
 
 /* ---- what a system has ---- */
 
@@ -108,12 +110,39 @@ static bool swaps_places(const struct system *s) {
     return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
+static bool moves_by_nothing(const struct system *s) {
+    const struct joint_indel *numbers = s->decoder_state;
+    return s->moves && (numbers->delete_token == 0 || numbers->insert_token == 0);
+}
+
+static bool has_parts_of_logits(const struct system *s) {
+    return s->runtime.fused_head || s->settings.logit_chunk_rows != 0 ||
+           s->chunks.search != CHUNK_SEARCH_NONE;
+}
+
+static bool moves_by_parts(const struct system *s) {
+    return s->moves && has_parts_of_logits(s);
+}
+
 static bool moves(const struct system *s) {
     return s->moves;
 }
 
-static bool speculates(const struct system *s) {
-    return s->speculates;
+/* Chances of drafts are read off logits. */
+static bool draws_drafts(const struct system *s) {
+    return s->speculates && ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
+}
+
+static bool reads_drafts_in_parts(const struct system *s) {
+    return draws_drafts(s) && has_parts_of_logits(s);
+}
+
+static bool samples_drafts(const struct system *s) {
+    return s->speculates && s->settings.sampling;
+}
+
+static bool checks_fp8(const struct system *s) {
+    return s->speculates && s->graph.storage.cache == NUMBER_FP8;
 }
 
 /* A chunk would hold a part of a block, and rows that are picked have positions of their own. */
@@ -212,11 +241,24 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "experts chosen by block in chunks of a step or with cached features",
      divides_blocks, "a block's tokens choose together, and the choice would see a part of them",
      "chunk_search = none and another cache, or model.block_routing = none"},
-    {OF_DECODER, LIVE, "passes of twice the rows that check drafts", speculates,
-     "no kernel attends from masks to the drafts before them and to themselves",
-     "decoder = threshold"},
-    {OF_DECODER, LIVE, "a canvas that moves (positions inserted and dropped)", moves,
-     "the engine leaves each token where it was written", "decoder = joint-threshold"},
+    {OF_DECODER, LIVE, "drafts accepted by ratio without all logits of a step at once",
+     reads_drafts_in_parts, "the host reads chances from them",
+     "decoder.accept = same, or runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = "
+     "none"},
+    {OF_DECODER, LIVE, "drafts that are drawn (sampling = on)", samples_drafts,
+     "no run of it was ever compared with a plain implementation", "sampling = off"},
+    {OF_DECODER, WHERE_RANKS, "drafts accepted by ratio", draws_drafts,
+     "a rank has logits of its own tokens alone", "decoder.accept = same"},
+    {OF_CACHE, WHERE_CUDA, "checks of drafts with cached rows in fp8", checks_fp8,
+     "attention that leaves rows out reads them in the wide type", "storage.cache = auto"},
+    {OF_DECODER, LIVE, "a canvas that moves without tokens that insert and delete",
+     moves_by_nothing, "the model says by them where positions are inserted and dropped",
+     "decoder.delete_token and decoder.insert_token"},
+    {OF_DECODER, LIVE, "a canvas that moves without all logits of a step at once", moves_by_parts,
+     "the host takes other tokens than the most likely from them",
+     "runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = none"},
+    {OF_DECODER, WHERE_RANKS, "a canvas that moves", moves,
+     "a rank has logits of its own tokens alone", "decoder = joint-threshold"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

@@ -412,15 +412,18 @@ struct call_random {
 /* Row i of request r is row pages[r][i / page_rows] page_rows + i % page_rows of the pool. Query t
  * attends to rows 0 .. extent[t] - 1 of its request, which are at least one and, within a request,
  * never fewer than the query before attends to. Prefill, decoding and a few kept tokens of a block
- * differ in nothing else. A request's own rows are written before (call_rope with kv_rows); rows
- * that no query attends to may hold anything. page_rows is a power of two, 4 to 256. y is
- * not q. */
+ * differ in nothing else. Where `before` is given, query t attends to rows 0 .. before[t] - 1 and
+ * to row extent[t] - 1 alone of those after them: a mask to what is drafted before it, and to
+ * itself. before[t] is from 0 to extent[t] - 1; of a query that leaves nothing out the latter. A
+ * request's own rows are written before (call_rope with kv_rows); rows that no query attends to may
+ * hold anything. page_rows is a power of two, 4 to 256. y is not q. */
 struct call_paged_attention {
     const void *q;         /* [T, H, D], tokens q_stride apart */
     const void *k, *v;     /* a layer's rows of the pool, [., G, D], rows kv_stride apart */
     void *y;               /* [T, H, D], tokens y_stride apart */
     const int32_t *start;  /* [B + 1] */
     const int32_t *extent; /* [T] */
+    const int32_t *before; /* [T]; NULL: no query leaves rows out. Not with cache_fp8 */
     const int32_t *pages;  /* [B, max_pages] */
     void *scratch;         /* block_attention_scratch_bytes, zeroed once before first use */
     int64_t q_stride, kv_stride, y_stride;

@@ -52,6 +52,7 @@ static int launch_paged_attention(const struct launch *l, int32_t first, int32_t
         .y = output(l, 0),
         .start = narrow(l, PACKED_START) + first,
         .extent = narrow(l, PACKED_EXTENT),
+        .before = packed->n.checks ? narrow(l, PACKED_BEFORE) : NULL,
         .pages = narrow(l, PACKED_PAGES) + (int64_t)first * max_pages,
         .q_stride = from.stride,
         .kv_stride = kv.stride,

@@ -49,6 +49,7 @@ static void lay_out(struct packed *packed) {
         [PACKED_POSITIONS] = n->n_stream_tokens,
         [PACKED_KV_ROWS] = n->n_keeping_tokens,
         [PACKED_EXTENT] = packed->exact ? n->n_tokens : 0,
+        [PACKED_BEFORE] = packed->exact && n->checks ? n->n_tokens : 0,
         [PACKED_PAGES] = spans * n->max_pages,
         [PACKED_OWNER] = packed->exact ? 0 : n->n_keeping_tokens,
         [PACKED_START] = spans + 1,
@@ -144,7 +145,8 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
               .n_values = n_stream,
               .n_logit_rows = (int32_t)limits->max_logit_rows,
               .n_keeping_tokens = n_tokens,
-              .n_take = n_requests},
+              .n_take = n_requests,
+              .checks = 1},
     };
     if (packed->exact && open_pages(packed, graph, err) != 0) {
         return err_status(err);
@@ -222,6 +224,7 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
         bool may_keep = group == GROUP_PLAIN || packed->limits.renews_rows;
         keeps = keeps || (may_keep && part->kv_rows != NULL && part->kv.n_rows > 0);
         n_pages = larger(n_pages, part->kv_pages.n_pages);
+        n->checks = n->checks || part->kv_pages.before != NULL;
         if (packed->evicts) {
             n->max_masked = larger(n->max_masked, packed_count_masked(part, span->queries));
         }
@@ -272,7 +275,7 @@ static void append_tokens(const struct filling *f, uint32_t i) {
     int64_t *at = (int64_t *)array(f, PACKED_AT) + f->n_stream;
     int32_t *positions = (int32_t *)array(f, PACKED_POSITIONS) + f->n_stream;
     for (int32_t t = 0; t < n_stream; t++) {
-        at[t] = part->canvas + part->positions[t];
+        at[t] = part->canvas + (part->tokens != NULL ? part->tokens : part->positions)[t];
         positions[t] = part->positions[t];
     }
     int32_t *places = (int32_t *)array(f, PACKED_TOKEN_PLACES) + f->n_stream;
@@ -326,13 +329,17 @@ static void append_pages(const struct filling *f, uint32_t i) {
     const int32_t width = f->packed->n.max_pages;
     int32_t *kv_rows = (int32_t *)array(f, PACKED_KV_ROWS) + f->n_tokens;
     int32_t *extent = (int32_t *)array(f, PACKED_EXTENT) + f->n_tokens;
+    int32_t *before = (int32_t *)array(f, PACKED_BEFORE) + f->n_tokens;
     int32_t *pages = (int32_t *)array(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
     for (uint32_t t = 0; t < f->step->shape->spans[i]->queries; t++) {
-        int32_t position = part->positions[t];
-        const int32_t page = position / page_rows;
+        const int32_t row = (kv->rows != NULL ? kv->rows : part->positions)[t];
+        const int32_t page = row / page_rows;
         const bool writes = !kv->reads_only && (kv->writes == NULL || kv->writes[page]);
-        kv_rows[t] = writes ? kv->pages[page] * page_rows + position % page_rows : -1;
+        kv_rows[t] = writes ? kv->pages[page] * page_rows + row % page_rows : -1;
         extent[t] = kv->extent[t];
+        if (f->packed->n.checks) {
+            before[t] = kv->before != NULL ? kv->before[t] : kv->extent[t] - 1;
+        }
     }
     for (int32_t page = 0; page < width; page++) {
         pages[page] = page < kv->n_pages ? kv->pages[page] : 0;

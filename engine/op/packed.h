@@ -34,6 +34,7 @@ enum packed_array {
     PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1;
                            exact: [T], row of the pool, or -1 */
     PACKED_EXTENT,      /* int32 [T] */
+    PACKED_BEFORE,      /* int32 [T], where a span checks drafts */
     PACKED_PAGES,       /* int32 [B, max_pages] */
     PACKED_OWNER,       /* int32 [the same], the span */
     PACKED_START,       /* int32 [B + 1], spans' first tokens */
@@ -80,6 +81,7 @@ struct packed_counts {
     int32_t n_values, max_compared; /* rows of values; those compared of one span */
     int32_t max_pages;              /* of one span, rounded up so that few numbers occur */
     int32_t max_masked;             /* of one span */
+    int32_t checks, none;           /* 1: a span checks drafts; 0, so that eights are whole */
     uint32_t rule, rank;            /* enum decode_kind, of those by rule; enum decode_rank */
     float slack, low, factor, bound, temperature, edit, penalty;
     struct decode_credit credit;

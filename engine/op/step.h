@@ -35,6 +35,9 @@ struct kv_pages {
                               than the query before attends to, and its own among them */
     bool
         reads_only; /* fresh keys and values are written nowhere: queries attend to what is there */
+    /* Of a span that checks drafts, else NULL: [queries], the row of a token's keys and values, and
+     * how many rows from 0 on a query attends to besides row extent - 1 (call_paged_attention). */
+    const int32_t *rows, *before;
     const bool *writes; /* [n_pages], whether they are written to the page, whose rows may be
                            another request's; NULL: to all */
 };
@@ -68,6 +71,8 @@ struct step_part {
      * features those of the whole canvas, in order, each of which has the row of the store with its
      * number; logit rows are counted among them, and nothing is said of kv_rows. */
     const int32_t *positions;
+    const int32_t *tokens;     /* [queries], where in the canvas a query's token is; NULL: at its
+                                  position. Where the graph is exact */
     struct feature_run run;    /* read there */
     const int32_t *kv_rows;    /* [queries], the store's row for the token's keys and values, -1:
                                   not kept; NULL: none is kept */

@@ -5,6 +5,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/policy/cache/blocks.h"
+#include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_sampling.h"
 
 /* ---- opening ---- */
@@ -15,8 +16,9 @@ static uint32_t most_tokens(const struct step_limits *limits) {
 }
 
 void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limits) {
-    int32_t **const by_token[] = {&arrays->positions, &arrays->kv_rows, &arrays->extents,
-                                  &arrays->kept, &arrays->token_places};
+    int32_t **const by_token[] = {&arrays->positions, &arrays->kv_rows,      &arrays->extents,
+                                  &arrays->kept,      &arrays->token_places, &arrays->tokens,
+                                  &arrays->page_rows, &arrays->before};
     int32_t **const by_row[] = {&arrays->logit_rows, &arrays->targets, &arrays->row_places};
     *arrays = (struct part_arrays){0};
     arrays->parts = mem_zeroed(limits->max_requests, sizeof *arrays->parts);
@@ -31,10 +33,11 @@ void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limi
 }
 
 void part_arrays_close(struct part_arrays *arrays) {
-    void *const all[] = {arrays->parts,   arrays->n_rows,       arrays->positions,
-                         arrays->kv_rows, arrays->extents,      arrays->kept,
-                         arrays->masked,  arrays->token_places, arrays->logit_rows,
-                         arrays->targets, arrays->row_places};
+    void *const all[] = {arrays->parts,     arrays->n_rows,       arrays->positions,
+                         arrays->kv_rows,   arrays->extents,      arrays->kept,
+                         arrays->masked,    arrays->token_places, arrays->logit_rows,
+                         arrays->targets,   arrays->row_places,   arrays->tokens,
+                         arrays->page_rows, arrays->before};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
@@ -67,6 +70,13 @@ bool members_is_masked(const struct planned_step *planned, uint32_t member, uint
     return block != NULL ? block->masked[offset] != 0 : offset >= window_decided(request);
 }
 
+/* Positions of a span that checks drafts that are the masks', the last of it. */
+static uint32_t check_queries(const struct members *members, const struct request *request) {
+    return members->sessions->system->speculates && speculation_is_check(request)
+               ? window_length(request)
+               : 0;
+}
+
 /* Of the queries of the member's span; where it lists them, which of them are masked. */
 static int plan_positions(struct members *members, uint32_t member, bool lists, struct err *err) {
     const struct planned_step *planned = members->planned;
@@ -85,10 +95,11 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
                          " runs some positions of its block and leaves others out",
                          request->id);
     }
-    if (!lists && is_block && span->context + span->queries != window_end(request)) {
+    const uint32_t n_masks = check_queries(members, request), n_queries = span->queries - n_masks;
+    if (!lists && is_block && span->context + n_queries != window_end(request)) {
         return err_usage(err, "cache %s runs parts of a block, which the engine does not", cache);
     }
-    uint32_t n = 0, end = lists ? rows->run.end : rows->run.first + span->queries;
+    uint32_t n = 0, end = lists ? rows->run.end : rows->run.first + n_queries;
     for (uint32_t position = rows->run.first; position < end; position++) {
         bool in_block = lists && window_has(request, position);
         if (in_block && rows->skips && !block->run[position - window_first(request)]) {
@@ -99,6 +110,10 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
             masked[n] = lists && members_is_masked(planned, member, position);
         }
         n++;
+    }
+    for (uint32_t i = 0; i < n_masks; i++) {
+        positions[n] = (int32_t)(window_first(request) + i);
+        masked[n++] = 0;
     }
     return n == span->queries ? 0
                               : err_world(err,
@@ -124,6 +139,29 @@ static void plan_stream(struct members *members, const struct request *request,
 
 /* ---- keys and values ---- */
 
+/* A span that checks: queries of the window with their drafts, which see what is before them, and
+ * as many masks, each of which sees the drafts before it and itself. The drafts follow the canvas,
+ * and keys and values of the masks those of the window; a mask's token is that of its own position,
+ * which is one where anybody asks what comes of it. */
+static void plan_check(struct members *members, const struct request *request, uint32_t n_masks,
+                       struct step_part *part) {
+    struct part_arrays *to = &members->whole;
+    int32_t *tokens = to->tokens + to->n_tokens, *rows = to->page_rows + to->n_tokens;
+    int32_t *before = to->before + to->n_tokens, *extents = to->extents + to->n_tokens;
+    const uint32_t masks_at = request->span.queries - n_masks, drafts_at = masks_at - n_masks;
+    for (uint32_t i = 0; i < request->span.queries; i++) {
+        const int32_t position = part->positions[i];
+        const bool is_mask = i >= masks_at, is_draft = i >= drafts_at && !is_mask;
+        tokens[i] = is_draft ? (int32_t)(request->canvas_tokens + i - drafts_at) : position;
+        rows[i] = is_mask ? (int32_t)(window_end(request) + i - masks_at) : position;
+        extents[i] = is_mask || is_draft ? rows[i] + 1 : extents[i];
+        before[i] = is_mask ? position : extents[i] - 1;
+    }
+    part->tokens = tokens;
+    part->kv_pages.rows = rows;
+    part->kv_pages.before = before;
+}
+
 static void plan_pages(struct members *members, const struct request *request, uint32_t slot,
                        struct step_part *part) {
     const struct sessions *sessions = members->sessions;
@@ -138,6 +176,10 @@ static void plan_pages(struct members *members, const struct request *request, u
         .writes = sessions->follows ? shared_pages_writes(&sessions->shared, slot) : NULL,
         .n_pages = n_pages,
         .extent = extents};
+    const uint32_t n_masks = check_queries(members, request);
+    if (n_masks > 0) {
+        plan_check(members, request, n_masks, part);
+    }
 }
 
 /* Of a request that attends by its pattern, or chooses one, its words; of others nothing is read.
@@ -200,6 +242,17 @@ static struct range scope_of(const struct settings *settings, const struct reque
                : block;
 }
 
+/* Whether a pass drafts what the next one checks, by a record. */
+static bool only_drafts(const struct members *members, uint32_t member) {
+    const struct planned_block *block = members_block(members->planned, member);
+    const uint32_t length = window_length(members_request(members->planned, member));
+    bool commits = !members->sessions->system->speculates || block == NULL;
+    for (uint32_t i = 0; !commits && i < length; i++) {
+        commits = block->outcome[i] == OUTCOME_COMMIT;
+    }
+    return !commits;
+}
+
 /* What a row decides on: nothing where a record says that the step commits another position, or, in
  * a span that lists them, where the position was decided already, even if what it was given is the
  * mask's id. The prompt's first token stands for nothing, since it is no mask. Where a position has
@@ -210,6 +263,7 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
     bool commits = !planned->is_recorded || block == NULL || !window_has(request, position) ||
+                   only_drafts(members, member) ||
                    block->outcome[position - window_first(request)] == OUTCOME_COMMIT ||
                    block->outcome[position - window_first(request)] == OUTCOME_REVISE;
     bool has_place = members->sessions->free_places != NULL && !lists;
@@ -235,9 +289,10 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
     uint32_t left = members->sessions->limits.max_logit_rows - to->n_logit_rows;
     uint32_t n = 0, n_before = 0, n_block = 0;
     uint32_t n_candidates = lists ? request->span.queries : range_length(scope);
+    const int32_t n_masks = (int32_t)check_queries(members, request);
     for (uint32_t i = 0; i < n_candidates && n < left; i++) {
         uint32_t position = lists ? (uint32_t)part->positions[i] : scope.first + i;
-        int32_t query = lists ? (int32_t)i : (int32_t)position - part->positions[0];
+        int32_t query = lists ? (int32_t)i : (int32_t)position - part->positions[0] + n_masks;
         bool is_masked =
             lists ? masked[i] != 0
                   : masked_alone && members_is_masked(members->planned, member, position);
@@ -329,7 +384,7 @@ static void plan_decision(struct members *members, uint32_t member, const uint32
         decision->n_rows = *take > 0 ? decision->n_rows : 0;
     } else if (system->decoder->count != NULL) {
         decision->take = request->commit_tokens;
-    } else if (system->decoder->choose != NULL) {
+    } else if (system_host_chooses(system)) {
         decision->n_rows = 0; /* the host decides */
     } else if (members->rule.kind == DECODE_JOINT) {
         plan_revising(members, member, decision);

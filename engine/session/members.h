@@ -13,6 +13,7 @@ struct part_arrays {
     uint32_t *n_rows;        /* [max_requests], a part's logit rows */
     /* [max_tokens] each, and [max_logit_rows] */
     int32_t *positions, *kv_rows, *extents, *kept, *token_places;
+    int32_t *tokens, *page_rows, *before; /* of spans that check drafts */
     int32_t *logit_rows, *targets, *row_places;
     uint8_t *masked;                 /* [max_tokens] */
     uint32_t n_tokens, n_logit_rows; /* used so far */

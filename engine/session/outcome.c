@@ -20,6 +20,14 @@ static bool renoises(const struct outcome *outcome) {
     return system_of(outcome)->decoder == &decoder_renoise;
 }
 
+static bool speculates(const struct outcome *outcome) {
+    return system_of(outcome)->speculates;
+}
+
+static bool moves(const struct outcome *outcome) {
+    return system_of(outcome)->moves;
+}
+
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;
     uint32_t block = settings_window_tokens(&members->sessions->system->settings);
@@ -42,11 +50,25 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
         .entropy = mem_zeroed(block, sizeof *outcome->entropy),
         .chosen = mem_zeroed(block, sizeof *outcome->chosen),
     };
-    if (renoises(outcome)) {
-        const size_t vocab = model_whole_vocab(members->sessions->system->model);
+    const uint32_t vocab = model_whole_vocab(members->sessions->system->model);
+    if (speculates(outcome)) {
+        drafts_open(&outcome->drafts, system_of(outcome)->decoder_state,
+                    system_of(outcome)->settings.max_in_system, block, vocab);
+    }
+    if (moves(outcome)) {
+        moving_open(&outcome->moving, system_of(outcome)->decoder_state,
+                    system_of(outcome)->settings.max_in_system, block, vocab,
+                    system_of(outcome)->model->mask_token);
+    }
+    if (renoises(outcome) || moves(outcome) || outcome->drafts.logits != NULL) {
         outcome->logits = mem_zeroed(limits->max_logit_rows * vocab, sizeof *outcome->logits);
+    }
+    if (renoises(outcome)) {
         outcome->top = mem_zeroed((size_t)limits->max_requests * block, sizeof *outcome->top);
+    }
+    if (renoises(outcome) || speculates(outcome) || moves(outcome)) {
         outcome->next = mem_zeroed(block, sizeof *outcome->next);
+        outcome->before = mem_zeroed(block, sizeof *outcome->before);
     }
 }
 
@@ -56,11 +78,13 @@ void outcome_close(struct outcome *outcome) {
                          result->entropy,  result->committed, result->n_committed, outcome->left,
                          outcome->rows,    outcome->offsets,  outcome->confidence, outcome->margin,
                          outcome->entropy, outcome->chosen,   outcome->logits,     outcome->top,
-                         outcome->next};
+                         outcome->next,    outcome->before};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
     decode_positions_fini(&outcome->positions);
+    drafts_close(&outcome->drafts);
+    moving_close(&outcome->moving);
     *outcome = (struct outcome){0};
 }
 
@@ -70,7 +94,7 @@ bool outcome_is_watched(const struct outcome *outcome) {
 
 bool outcome_tracks_rows(const struct outcome *outcome) {
     const struct system *system = system_of(outcome);
-    return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
+    return outcome_is_watched(outcome) || system_host_chooses(system) ||
            system->settings.logit_scope == LOGITS_MASKED || system->revises ||
            system->settings.window_slides || system->settings.blocks_in_flight > 1 ||
            system_leaves_out(system) || system->cache->reads_entropy != 0;
@@ -237,6 +261,132 @@ static int renoise(struct outcome *outcome, uint32_t member, uint32_t first, uin
                                 is_over ? top : outcome->next, n, err);
 }
 
+/* ---- drafts and their checks ---- */
+
+static const float *logits_at(const struct outcome *outcome, uint32_t row) {
+    return outcome->logits != NULL ? outcome->logits + (size_t)row * outcome->drafts.vocab : NULL;
+}
+
+/* A member's drafts, of masked rows that are `first` and following in the results, in its window as
+ * it is: to where the check that comes next reads them. */
+static int write_drafts(struct outcome *outcome, uint32_t member, uint32_t n, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const int64_t canvas = outcome->members->decided->parts[member].canvas;
+    int32_t *tokens = outcome->next;
+    if (forward_read_canvas(outcome->forward, canvas + window_first(request), tokens,
+                            window_length(request), err) != 0) {
+        return err_status(err);
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        const uint32_t at = outcome->offsets[j];
+        tokens[at] = drafts_token(&outcome->drafts, planned_slot(planned, member), at);
+    }
+    return forward_write_canvas(outcome->forward, canvas + request->canvas_tokens, tokens,
+                                window_length(request), err);
+}
+
+/* What a check commits: marks and tokens of the first run's rows. Returns how many. */
+static uint32_t check_drafts(struct outcome *outcome, uint32_t member, uint32_t first,
+                             const struct decode_seen *seen) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct drafts_check check = {.request = request->id,
+                                       .slot = planned_slot(planned, member),
+                                       .first = window_first(request),
+                                       .decided = window_decided(request)};
+    const uint32_t n_run = speculation_run(seen);
+    uint32_t n = 0;
+    for (bool accepts = true; accepts && n < n_run; n++) {
+        const uint32_t row = first + outcome->rows[n];
+        int32_t *token = &outcome->result.token[row];
+        outcome->chosen[n] = 1;
+        accepts = drafts_accept(&outcome->drafts, system_of(outcome)->decoder_state, &check,
+                                seen->offset[n], *token, logits_at(outcome, row), token);
+    }
+    return n;
+}
+
+/* A pass that drafts commits as a threshold does, or nothing where the next one checks it. */
+static int speculate(struct outcome *outcome, uint32_t member, uint32_t first, uint32_t n,
+                     struct err *err) {
+    const struct system *system = system_of(outcome);
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct decode_seen seen = look(outcome, member, first, n);
+    memset(outcome->chosen, 0, n);
+    if (speculation_is_check(request)) {
+        outcome->commits[member] = check_drafts(outcome, member, first, &seen);
+        return commit_chosen(outcome, member, first, n, err);
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        const uint32_t row = first + outcome->rows[j];
+        drafts_note(&outcome->drafts, planned_slot(planned, member), seen.offset[j],
+                    outcome->result.token[row], logits_at(outcome, row));
+    }
+    if (speculation_checks(system->decoder_state, &seen, model_whole_vocab(system->model))) {
+        outcome->commits[member] = 0;
+        return write_drafts(outcome, member, n, err);
+    }
+    const struct decode_rule rule = decoder_rule(system->decoder, system->decoder_state, request);
+    outcome->commits[member] = decode_choose(&rule, &seen, 0, outcome->chosen);
+    return commit_chosen(outcome, member, first, n, err);
+}
+
+/* Drafts of the passes that a record says are checked, without their logits. */
+static int draft_recorded(struct outcome *outcome, struct err *err) {
+    const struct members *members = outcome->members;
+    const struct planned_step *planned = members->planned;
+    const struct step_result result = {.token = outcome->result.token};
+    int status = forward_result(outcome->forward, &result, err);
+    for (uint32_t i = 0, first = 0; status == 0 && i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        const uint32_t n = members_masked_rows(members, i, outcome->rows);
+        if (n > 0 && outcome->commits[i] == 0 && !speculation_is_check(request)) {
+            for (uint32_t j = 0; j < n; j++) {
+                const uint32_t row = outcome->rows[j];
+                outcome->offsets[j] =
+                    (uint32_t)members->decided->parts[i].targets[row] - window_first(request);
+                drafts_note(&outcome->drafts, planned_slot(planned, i), outcome->offsets[j],
+                            result.token[first + row], NULL);
+            }
+            status = write_drafts(outcome, i, n, err);
+        }
+        first += members->decided->n_rows[i];
+    }
+    return status;
+}
+
+/* A pass over a block whose tokens may move, with `first` and following in the results its rows:
+ * its tokens after it, and how each position came out. */
+static int move(struct outcome *outcome, uint32_t member, uint32_t first, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    const int64_t canvas = outcome->members->decided->parts[member].canvas + window_first(request);
+    const struct moving_block of = {.request = request->id,
+                                    .slot = planned_slot(planned, member),
+                                    .first = window_first(request),
+                                    .length = window_length(request),
+                                    .n_fixed = block->n_fixed};
+    int32_t *before = outcome->before, *after = outcome->next;
+    if (forward_read_canvas(outcome->forward, canvas, before, of.length, err) != 0) {
+        return err_status(err);
+    }
+    memcpy(after, before, of.length * sizeof *after);
+    moving_pass(&outcome->moving, &of, outcome->logits + (size_t)first * outcome->moving.vocab,
+                after);
+    for (uint32_t i = 0; i < of.length; i++) {
+        const bool was_masked = block->masked[i] != 0, is_masked = after[i] == outcome->moving.mask;
+        block->outcome[i] = was_masked              ? (is_masked ? OUTCOME_NONE : OUTCOME_COMMIT)
+                            : i < of.n_fixed        ? OUTCOME_NONE
+                            : is_masked             ? OUTCOME_AGAIN
+                            : after[i] != before[i] ? OUTCOME_REVISE
+                                                    : OUTCOME_NONE;
+    }
+    return forward_write_canvas(outcome->forward, canvas, after, of.length, err);
+}
+
 /* The decoder reads what is known of each member's masked positions and chooses. */
 static int choose_on_host(struct outcome *outcome, struct err *err) {
     const struct members *members = outcome->members;
@@ -245,7 +395,7 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
     result.committed = NULL;
     result.n_committed = NULL;
     int status = forward_result(outcome->forward, &result, err);
-    if (status == 0 && renoises(outcome)) {
+    if (status == 0 && outcome->logits != NULL) {
         status = forward_logits(outcome->forward, outcome->logits, err);
     }
     for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
@@ -257,8 +407,12 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
                 return not_numbers(request, 0, err);
             }
         }
-        if (n > 0 && renoises(outcome)) {
+        if (moves(outcome) && blocks_decide(request)) {
+            status = move(outcome, i, first, err);
+        } else if (n > 0 && renoises(outcome)) {
             status = renoise(outcome, i, first, n, err);
+        } else if (n > 0 && speculates(outcome)) {
+            status = speculate(outcome, i, first, n, err);
         } else if (n > 0) { /* none in a prefill, a commit pass */
             const struct decode_seen seen = look(outcome, i, first, n);
             outcome->commits[i] =
@@ -453,7 +607,7 @@ static int tell(struct outcome *outcome, struct err *err) {
 /* ---- the step ---- */
 
 int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struct err *err) {
-    bool host_chooses = system_of(outcome)->decoder->choose != NULL && !decided;
+    bool host_chooses = system_host_chooses(system_of(outcome)) && !decided;
     if (forward_wait(outcome->forward, device_ns, err) != 0) {
         return err_status(err);
     }
@@ -463,6 +617,9 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
     }
     const struct planned_step *planned = outcome->members->planned;
     if (system_of(outcome)->revises && planned->is_recorded && revise_recorded(outcome, err) != 0) {
+        return err_status(err);
+    }
+    if (speculates(outcome) && decided && draft_recorded(outcome, err) != 0) {
         return err_status(err);
     }
     if (mask_again(outcome, err) != 0) {

@@ -3,7 +3,9 @@
 #ifndef UNMASK_ENGINE_SESSION_OUTCOME_H
 #define UNMASK_ENGINE_SESSION_OUTCOME_H
 
+#include "engine/session/drafts.h"
 #include "engine/session/members.h"
+#include "engine/session/moving.h"
 #include "sim/base/decode.h"
 
 /* The receiver of a step's outputs for every masked position of the active blocks. */
@@ -28,7 +30,9 @@ struct outcome {
     /* Under decoder_renoise: a step's logits, and the most likely tokens of each slot's pass
      * before, [max_requests, block_tokens]; else NULL. */
     float *logits;
-    int32_t *top, *next;
+    int32_t *top, *next, *before;
+    struct moving moving; /* where the canvas moves; and its step's logits */
+    struct drafts drafts; /* where drafts are checked; and the step's logits where they are kept */
     struct position_watch watch; /* all zero: not watched, and nothing is read back for it */
     struct decode_positions positions;
 };

@@ -293,7 +293,8 @@ static int take_canvas(struct sessions *sessions, uint32_t slot, const struct re
                        struct err *err) {
     struct session *session = &sessions->by_slot[slot];
     ASSERT(!session->has_canvas);
-    session->canvas = stores_take(&sessions->canvases, slot, request->canvas_tokens, 0);
+    session->canvas = stores_take(&sessions->canvases, slot,
+                                  request->canvas_tokens + system_check_rows(sessions->system), 0);
     session->has_canvas = session->canvas >= 0;
     return session->has_canvas
                ? 0

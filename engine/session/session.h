@@ -25,7 +25,8 @@ struct session {
     struct beginning beginning; /* what its canvas begins with; contents NULL: not known, or its
                                    prompt was given */
     bool has_canvas;
-    int64_t canvas;           /* first token among the canvases */
+    int64_t canvas;           /* first token among the canvases; drafts of a block follow it, where
+                                 they are checked */
     int64_t store_bytes;      /* where in the pool its rows lie; -1: it has none */
     uint32_t place_block;     /* its places begin at this many blocks of them */
     int64_t host, host_bytes; /* where in the host's memory its rows lie; 0: none do */

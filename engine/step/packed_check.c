@@ -66,9 +66,11 @@ static int check_pages(const struct packed *packed, const struct step *step, uin
         }
     }
     for (uint32_t t = 0; t < queries; t++) {
-        int32_t before = t > 0 ? kv->extent[t - 1] : 1;
-        if (kv->extent[t] <= part->positions[t] || kv->extent[t] < before ||
-            kv->extent[t] > n_rows) {
+        const int32_t before = t > 0 ? kv->extent[t - 1] : 1, end = kv->extent[t];
+        const int32_t row = (kv->rows != NULL ? kv->rows : part->positions)[t];
+        const bool leaves_out = kv->before != NULL;
+        if (end <= row || end < before || end > n_rows ||
+            (leaves_out && (kv->before[t] < 0 || kv->before[t] >= end))) {
             return err_usage(err,
                              "token %" PRIu32 " of span %" PRIu32 ", at position %" PRId32
                              ", attends to %" PRId32 " rows of %" PRId64

@@ -221,5 +221,6 @@ extern "C" cudaError_t kernel_paged_attention_few(const struct call_paged_attent
     if (!paged_attention_valid(call)) {
         return cudaErrorInvalidValue;
     }
-    return call->cache_fp8 ? cudaErrorNotSupported : few_attention<paged_keys>(call, stream);
+    return call->cache_fp8 || call->before ? cudaErrorNotSupported
+                                           : few_attention<paged_keys>(call, stream);
 }

@@ -93,11 +93,11 @@ static __device__ __forceinline__ void part_weigh(struct part<D> &part, float (&
 }
 
 /* Adds WARP_KEYS keys from first_key on, of which the lane's two rows attend to those below
- * extent[half]. */
-template <int WARP_KEYS, int D>
+ * extent[half]; where rows are left out, to those below before[half] and the last one. */
+template <int WARP_KEYS, bool LEAVES_OUT = false, int D>
 static __device__ __forceinline__ void
 part_add(struct part<D> &part, const uint32_t (&q)[D / 16][4], uint32_t keys, uint32_t values,
-         int first_key, const int (&extent)[2], float scale_log2) {
+         int first_key, const int (&extent)[2], float scale_log2, const int *before = nullptr) {
     constexpr int KEY_TILES = WARP_KEYS / 8;
     const int lane = threadIdx.x % 32;
     float s[KEY_TILES][4];
@@ -116,13 +116,15 @@ part_add(struct part<D> &part, const uint32_t (&q)[D / 16][4], uint32_t keys, ui
             matrix_multiply(s[2 * n + 1], q[k], b[2], b[3]);
         }
     }
-    if (first_key + WARP_KEYS > min(extent[0], extent[1])) {
+    const int *seen = LEAVES_OUT ? before : extent;
+    if (first_key + WARP_KEYS > min(seen[0], seen[1])) {
 #pragma unroll
         for (int n = 0; n < KEY_TILES; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int key = first_key + n * 8 + lane % 4 * 2 + (i & 1);
-                s[n][i] = key < extent[i / 2] ? s[n][i] : ATTENTION_NEVER;
+                const bool sees = key < seen[i / 2] || (LEAVES_OUT && key + 1 == extent[i / 2]);
+                s[n][i] = sees ? s[n][i] : ATTENTION_NEVER;
             }
         }
     }

@@ -42,8 +42,9 @@ struct fp8_key_tile {
 template <int D> struct stored_keys {
     typedef struct call_block_attention call;
     enum { HEAD_SIZE = D };
-    /* Whether a request's queries reach differently far, and whether cached rows are in fp8. */
-    static constexpr bool RAGGED = false, FP8 = false;
+    /* Whether a request's queries reach differently far, whether cached rows are in fp8, and
+     * whether queries leave some out. */
+    static constexpr bool RAGGED = false, FP8 = false, LEAVES_OUT = false;
 
     struct reach {
         int n_kept, n_own;
@@ -136,7 +137,7 @@ template <int D> struct stored_keys {
 struct paged_keys {
     typedef struct call_paged_attention call;
     enum { FETCH_ROWS = 4 }; /* of a page, which has at least as many, to a lane */
-    static constexpr bool RAGGED = true, FP8 = false;
+    static constexpr bool RAGGED = true, FP8 = false, LEAVES_OUT = false;
 
     struct reach {
         int extent;
@@ -214,6 +215,15 @@ struct paged_keys {
     }
     static __device__ __forceinline__ int extent(const call &c, int token) {
         return c.extent[token];
+    }
+};
+
+/* The same of queries some of which leave rows out. */
+struct checked_keys : paged_keys {
+    static constexpr bool LEAVES_OUT = true;
+
+    static __device__ __forceinline__ int before(const call &c, int token) {
+        return c.before[token];
     }
 };
 

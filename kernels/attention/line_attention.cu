@@ -71,7 +71,8 @@ bool paged_attention_valid(const struct call_paged_attention *call) {
     return call->dtype == KERNEL_BF16 && heads_valid(call) && call->n_requests >= 0 && rows >= 4 &&
            rows <= 256 && (rows & (rows - 1)) == 0 && call->q_stride % 8 == 0 &&
            call->kv_stride % (call->cache_fp8 ? 4 : 8) == 0 && call->y_stride % 8 == 0 &&
-           call->max_queries >= 0 && call->max_extent <= (int64_t)call->max_pages * rows;
+           call->max_queries >= 0 && call->max_extent <= (int64_t)call->max_pages * rows &&
+           !(call->before && call->cache_fp8);
 }
 
 static cudaError_t paged_line(const struct call_paged_attention *call, bool compact,
@@ -81,6 +82,9 @@ static cudaError_t paged_line(const struct call_paged_attention *call, bool comp
     }
     if (call->cache_fp8) {
         return paged_attention_fp8(call, compact, stream);
+    }
+    if (call->before) {
+        return paged_attention_checked(call, stream);
     }
     return by_head_size(call->head_size, [&](auto head) {
         return line_attention<paged_keys, decltype(head)::SIZE>(call, compact, stream);

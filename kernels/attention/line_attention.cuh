@@ -213,7 +213,19 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
             const int first_key = KEYS::RAGGED ? use.tile * TILE_N + before : 0;
             const int until[2] = {KEYS::RAGGED ? extent[0] : reached,
                                   KEYS::RAGGED ? extent[1] : reached};
-            part_add<WARP_KEYS>(part, q, at, at + TILE_BYTES, first_key, until, scale_log2);
+            if constexpr (KEYS::LEAVES_OUT) {
+                int before[2];
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int row = row0 + half * 8 + lane / 4;
+                    before[half] = row < rows.n_rows ? KEYS::before(call, rows.first + row / group)
+                                                     : until[half];
+                }
+                part_add<WARP_KEYS, true>(part, q, at, at + TILE_BYTES, first_key, until,
+                                          scale_log2, before);
+            } else {
+                part_add<WARP_KEYS>(part, q, at, at + TILE_BYTES, first_key, until, scale_log2);
+            }
         }
 
         const bool item_ends = use.tile + 1 == use.n_tiles;
@@ -309,6 +321,9 @@ static cudaError_t line_attention(const typename KEYS::call *call, bool compact,
     }
     return line_choose<KEYS, D, 32>(call, n_sms, stream);
 }
+
+/* Over pages of which queries leave rows out (line_attention_checked.cu); the call is valid. */
+cudaError_t paged_attention_checked(const struct call_paged_attention *call, cudaStream_t stream);
 
 /* The same over caches in fp8 (line_attention_fp8.cu); calls are valid. */
 cudaError_t block_attention_fp8(const struct call_block_attention *call, bool compact,

@@ -194,7 +194,7 @@ extern "C" cudaError_t kernel_paged_attention_wgmma(const struct call_paged_atte
     if (!paged_attention_valid(call) || call->n_tokens < 0) {
         return cudaErrorInvalidValue;
     }
-    if (!hopper_device() || call->page_rows < LEAST_PAGE_ROWS || call->cache_fp8) {
+    if (!hopper_device() || call->page_rows < LEAST_PAGE_ROWS || call->cache_fp8 || call->before) {
         return cudaErrorNotSupported;
     }
     if (call->n_requests == 0 || call->max_queries == 0 || call->n_tokens == 0) {

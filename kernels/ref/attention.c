@@ -150,14 +150,15 @@ bool ref_block_attention(const struct call_block_attention *call) {
 
 /* Rows of one page after the other; the last page is the one with row extent - 1. */
 static int page_segments(const struct call_paged_attention *call, int64_t r, int64_t kv_head,
-                         int32_t extent, struct segment *segments) {
+                         int32_t from, int32_t extent, struct segment *segments) {
     int n = 0;
-    for (int32_t row = 0; row < extent; row += call->page_rows) {
+    for (int32_t row = from; row < extent; row += call->page_rows - row % call->page_rows) {
         const int64_t page = call->pages[r * call->max_pages + row / call->page_rows];
         const struct fp8_place place = fp8_paged(call->n_kv_heads, call->head_size, kv_head);
-        const int64_t first = page * call->page_rows * call->kv_stride;
+        const int32_t in_page = row % call->page_rows, rest = call->page_rows - in_page;
+        const int64_t first = (page * call->page_rows + in_page) * call->kv_stride;
         const int64_t at = first + place.codes, scales = first + place.scales;
-        const int32_t n_rows = extent - row < call->page_rows ? extent - row : call->page_rows;
+        const int32_t n_rows = extent - row < rest ? extent - row : rest;
         segments[n++] = (struct segment){call->k, call->v,         at,     at,     call->kv_stride,
                                          n_rows,  call->cache_fp8, scales, scales, call->kv_stride};
     }
@@ -174,10 +175,13 @@ bool ref_paged_attention(const struct call_paged_attention *call) {
         const int32_t longest = call->extent[past - 1];
         double *room = malloc(sizeof *room * (size_t)(longest + size));
         struct segment *segments =
-            malloc(sizeof *segments * (size_t)(longest / call->page_rows + 1));
+            malloc(sizeof *segments * (size_t)(longest / call->page_rows + 2));
         for (int64_t head = 0; room && segments && head < call->n_heads; head++) {
             for (int64_t t = first; t < past; t++) {
-                const int n = page_segments(call, r, head / group, call->extent[t], segments);
+                const int32_t extent = call->extent[t];
+                const int32_t before = call->before != NULL ? call->before[t] : extent - 1;
+                int n = page_segments(call, r, head / group, 0, before, segments);
+                n += page_segments(call, r, head / group, extent - 1, extent, segments + n);
                 attend(call->q, t * call->q_stride + head * size, segments, n, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);
             }

@@ -207,32 +207,42 @@ void cpu_block_attention(const struct cpu_room *room, const struct call_block_at
     }
 }
 
+/* A query's rows [row, end) of a request, page by page. */
+static void attend_pages(struct softmax *s, const struct cpu_room *room,
+                         const struct call_paged_attention *call, const int32_t *pages,
+                         const struct fp8_place *place, const float *q, int32_t row, int32_t end) {
+    const unsigned char *k = call->k, *v = call->v;
+    const float *codes = call->cache_fp8 ? room->codes : NULL;
+    const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
+    while (row < end) {
+        const int32_t in_page = row % call->page_rows, rest = call->page_rows - in_page;
+        const int64_t first =
+            ((int64_t)pages[row / call->page_rows] * call->page_rows + in_page) * call->kv_stride;
+        const int64_t at = (first + place->codes) * bytes, scales = first + place->scales;
+        const int32_t n = end - row < rest ? end - row : rest;
+        const struct run run = {k + at, v + at,     call->kv_stride, n,
+                                codes,  k + scales, v + scales,      call->kv_stride};
+        attend_run(s, q, &run);
+        row += n;
+    }
+}
+
 void cpu_paged_attention(const struct cpu_room *room, const struct call_paged_attention *call) {
     const float *q = call->q;
-    const unsigned char *k = call->k, *v = call->v;
     float *y = call->y;
-    const float *codes = call->cache_fp8 ? room->codes : NULL;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
-    const int64_t bytes = call->cache_fp8 ? 1 : (int64_t)sizeof(float);
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t *pages = call->pages + r * call->max_pages;
         for (int64_t head = 0; head < call->n_heads; head++) {
             const struct fp8_place place = fp8_paged(call->n_kv_heads, size, head / group);
             for (int64_t t = call->start[r]; t < call->start[r + 1]; t++) {
+                const int32_t extent = call->extent[t];
+                const int32_t before = call->before != NULL ? call->before[t] : extent - 1;
+                const float *query = q + t * call->q_stride + head * size;
                 struct softmax s;
                 attend_begin(&s, size, y + t * call->y_stride + head * size, room->inputs);
-                for (int32_t row = 0; row < call->extent[t]; row += call->page_rows) {
-                    int64_t first =
-                        (int64_t)pages[row / call->page_rows] * call->page_rows * call->kv_stride;
-                    int64_t at = (first + place.codes) * bytes, scales = first + place.scales;
-                    int32_t left = call->extent[t] - row;
-                    const struct run run = {
-                        k + at,          v + at,
-                        call->kv_stride, left < call->page_rows ? left : call->page_rows,
-                        codes,           k + scales,
-                        v + scales,      call->kv_stride};
-                    attend_run(&s, q + t * call->q_stride + head * size, &run);
-                }
+                attend_pages(&s, room, call, pages, &place, query, 0, before);
+                attend_pages(&s, room, call, pages, &place, query, extent - 1, extent);
                 attend_end(&s);
             }
         }

@@ -20,7 +20,8 @@ enum {
     DRAW_TOKEN = 7,
     DRAW_LOST = 8,
     DRAW_EDIT = 9,
-    DRAW_MOVE = 10
+    DRAW_MOVE = 10,
+    DRAW_ACCEPT = 11
 };
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
@@ -332,6 +333,31 @@ static bool is_wrong(const struct decode_process *process, float confidence, flo
 
 bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, float confidence) {
     return confidence >= keyed_draw(rng_key(stream(seed, DRAW_BAR), request, 0), position);
+}
+
+bool process_accepts(const struct decode_process *process, uint64_t seed,
+                     const struct decode_view *draft, const struct decode_view *check, uint32_t i,
+                     float *confidence) {
+    const uint64_t tail_key = tail_key_of(seed, draft), position = draft->block_start + (uint64_t)i;
+    likeliest(process, seed, draft, confidence);
+    const float p = confidence[i];
+    likeliest(process, seed, check, confidence);
+    const float q = confidence[i];
+    const struct choices drafted = choices_at(process, tail_key, draft, i, (double)p);
+    const struct choices checked = choices_at(process, tail_key, check, i, (double)q);
+    double place = 0;
+    if (rule_of(process, draft)->draws) {
+        const uint64_t token_key =
+            rng_key(stream(seed, DRAW_TOKEN), draft->request, draft->step_in_block);
+        place = ladder_draw(&drafted.kept, (double)keyed_draw(token_key, position));
+    }
+    const double before = ladder_probability(&drafted.of, place);
+    if (process_is_settled(seed, draft->request, (uint32_t)position, p) !=
+        process_is_settled(seed, draft->request, (uint32_t)position, q)) {
+        place = place == 0 ? 1 : place == 1 ? 0 : place;
+    }
+    const uint64_t key = rng_key(stream(seed, DRAW_ACCEPT), draft->request, draft->step_in_block);
+    return (double)keyed_draw(key, position) * before < ladder_probability(&checked.of, place);
 }
 
 void process_revisions(const struct decode_process *process, uint64_t seed,

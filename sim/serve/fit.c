@@ -64,7 +64,8 @@ static bool runs_alone(struct lifecycle *life, uint32_t slot) {
 enum reject_reason fit_alone(struct lifecycle *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
-    uint32_t rows = cache_most_held(system->cache, system->cache_state, request);
+    uint32_t rows =
+        cache_most_held(system->cache, system->cache_state, request) + system_check_rows(system);
     if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
     }

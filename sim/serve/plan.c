@@ -18,6 +18,7 @@ int plan_check_outcomes(const struct lifecycle *life, const struct request *requ
                         const struct outcomes *found, uint32_t most, struct err *err) {
     const struct decoder *decoder = life->system->decoder;
     const bool takes_back = decoder->take_back != NULL || life->system->speculates ||
+                            life->system->moves ||
                             (window_masked(request) == 0 && window_is_revised(request));
     uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
     if (n < least || n > most) {
@@ -101,7 +102,8 @@ void plan_several(struct lifecycle *life, uint32_t slot) {
 
 void plan_memory(const struct lifecycle *life, struct request *request) {
     const struct system *system = life->system;
-    request->kv_rows = cache_most_held(system->cache, system->cache_state, request);
+    request->kv_rows =
+        cache_most_held(system->cache, system->cache_state, request) + system_check_rows(system);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows) -
                         sharing_lent_bytes(life, (uint32_t)(request - life->requests));
 }
@@ -109,7 +111,7 @@ void plan_memory(const struct lifecycle *life, struct request *request) {
 /* Where the scheduler sees to growth, a request holds what the policy's last answer needs. */
 static void grow_memory(const struct lifecycle *life, struct request *request) {
     if (request->span.exact && life->system->scheduler->grows) {
-        request->kv_rows = request->rows.held;
+        request->kv_rows = request->rows.held + system_check_rows(life->system);
         request->kv_bytes = budget_request_bytes(&life->system->budget, request->kv_rows) -
                             sharing_lent_bytes(life, (uint32_t)(request - life->requests));
     }
@@ -160,7 +162,7 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
     }
     plan_scope(system, masked, request);
     if (life->has_positions && positions_checks(&life->positions, slot)) {
-        request->span.queries *= 2;
+        request->span.queries += window_length(request);
         request->span.first_queries = request->span.queries;
     }
     return 0;

@@ -510,24 +510,32 @@ static void pick(struct positions *p, const struct request *before, const struct
     }
 }
 
-/* How sure the i-th row of a check is: it sees what is before it, and of what follows nothing. */
-static float checked_at(struct positions *p, const struct decode_view *view, uint32_t i,
-                        float *room) {
-    struct decode_view alone = *view;
+/* Whether a check accepts the draft of position i. Its row sees what is before it, and of what
+ * follows nothing; the pass before drafted with as many masks as there are. */
+static bool accepts(struct positions *p, const struct decode_view *view, uint32_t i, float draft) {
+    const struct decode_process *process = &p->system->process;
+    const struct speculation *numbers = p->system->decoder_state;
+    const uint32_t position = view->block_start + i;
+    float *room = p->choice.confidence;
+    struct decode_view drafted = *view, alone = *view;
     uint8_t *masked = p->alone, *wanted = p->alone + view->block_length;
     memset(masked, 0, i);
     memset(masked + i, 1, view->block_length - i);
     memset(wanted, 0, view->block_length);
     wanted[i] = 1;
     alone.masked = masked;
-    alone.wanted = wanted;
-    process_confidence(&p->system->process, p->seed, &alone, room);
-    return room[i];
+    alone.wanted = drafted.wanted = wanted;
+    drafted.step_in_block--;
+    if (numbers->accept == ACCEPT_RATIO) {
+        return process_accepts(process, p->seed, &drafted, &alone, i, room);
+    }
+    process_confidence(process, p->seed, &alone, room);
+    return process_is_settled(p->seed, view->request, position, room[i]) ==
+           process_is_settled(p->seed, view->request, position, draft);
 }
 
 /* A pass that drafts, and commits nothing where the next one checks it; or that check: drafts of
- * the first run up to the first that the check's row would not have chosen, which is committed as
- * that row has it. */
+ * the first run up to the first that it does not accept, which is committed as its row has it. */
 static void speculate(struct positions *p, uint32_t slot, const struct request *before,
                       const struct decode_view *view, const struct decode_seen *seen) {
     const struct decode_rule rule =
@@ -546,11 +554,9 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
     }
     bool stands = true;
     for (uint32_t k = 0; k < speculation_run(seen) && stands; k++) {
-        const uint32_t i = seen->offset[k], position = view->block_start + i;
-        const float now = checked_at(p, view, i, p->choice.confidence);
+        const uint32_t i = seen->offset[k];
         picked[k] = 1;
-        stands = process_is_settled(p->seed, view->request, position, now) ==
-                 process_is_settled(p->seed, view->request, position, drafts[i]);
+        stands = accepts(p, view, i, drafts[i]);
     }
 }
 

@@ -118,7 +118,7 @@ static uint32_t profiled_rows(const struct system *s) {
                               .window = window_of(0, canvas - output, output, output)};
     struct row_sets rows;
     (void)cache_rows(s->cache, s->cache_state, NULL, &request, &rows);
-    return rows.held;
+    return rows.held + system_check_rows(s);
 }
 
 int system_serves(const struct system *s, struct err *err) {

@@ -148,6 +148,15 @@ bool system_draws(const struct system *system);
 
 /* Whether steps may leave positions of a window out: by the cache policy's word, or the
  * scheduler's. */
+static inline bool system_host_chooses(const struct system *system) {
+    return system->decoder->choose != NULL || system->speculates || system->moves;
+}
+
+/* Rows that a request holds for the masks of a check, after those of its window. */
+static inline uint32_t system_check_rows(const struct system *system) {
+    return system->speculates ? system->settings.block_tokens : 0;
+}
+
 static inline bool system_leaves_out(const struct system *system) {
     return rows_leave_out(&system->rows) || system->scheduler->says_rows != 0;
 }

@@ -388,6 +388,15 @@ static int check_revising(const struct system *s, struct err *err) {
                                        decoder, without);
 }
 
+/* Chances that drafts are accepted by are of whole distributions, as the model has them. */
+static bool checks_cut_draws(const struct system *s) {
+    const struct settings *settings = &s->settings;
+    const struct speculation *numbers = s->decoder_state;
+    const bool is_whole =
+        settings->temperature == 1 && settings->top_k == 0 && settings->top_p >= 1;
+    return settings->sampling && (numbers->accept != ACCEPT_RATIO || !is_whole);
+}
+
 /* A decoder that checks drafts runs a block of its own tokens and masks at once. */
 static int check_speculation(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
@@ -414,13 +423,13 @@ static int check_speculation(const struct system *s, struct err *err) {
                           : settings->blocks_in_flight > 1         ? "blocks_in_flight = 1"
                           : settings->unroll_maximum > 1           ? "unroll.maximum = 1"
                           : settings->iteration != ITERATION_PLAIN ? "iteration = plain"
-                          : settings->sampling                     ? "sampling = off"
                           : s->scheduler->says_rows != 0           ? "scheduler = fcfs"
-                                                                   : NULL;
+                          : checks_cut_draws(s)
+                              ? "sampling = off, or decoder.accept = ratio with temperature = 1, "
+                                "top_k = 0 and top_p = 1"
+                              : NULL;
     return without == NULL ? 0
-                           : err_usage(err,
-                                       "decoder %s drafts and checks a whole block, the most "
-                                       "likely token of each position: set %s",
+                           : err_usage(err, "decoder %s drafts and checks a whole block: set %s",
                                        decoder, without);
 }
 

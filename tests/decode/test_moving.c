@@ -104,7 +104,9 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "the edit threshold to the other one at most",
             WITH("--system", "sdar", "--decoder", "joint-indel", "--set",
                  "decoder.edit_threshold=0.8"));
-    REFUSES(2, "unmask: decoder joint-indel does not run live, for it has a canvas that moves",
+    REFUSES(2,
+            "unmask: decoder joint-indel does not run live, for it has a canvas that moves without "
+            "tokens that insert and delete",
             WITH("--system", "sdar", "--decoder", "joint-indel", "--backend", "cpu", "--weights",
                  "experiments/train/models/sdar-2m"));
 }

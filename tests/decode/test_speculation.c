@@ -137,16 +137,18 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "= 8 are more than max_batched_tokens = 7",
             WITH("--system", "sdar", "--set", "max_batched_tokens=7"));
     REFUSES(2,
-            "unmask: decoder self-speculation drafts and checks a whole block, the most likely "
-            "token of each position: set sampling = off",
-            WITH("--system", "sdar", "--set", "sampling=on"));
+            "unmask: decoder self-speculation drafts and checks a whole block: set sampling = off",
+            WITH("--system", "sdar", "--set", "sampling=on", "--set", "decoder.accept=same"));
     REFUSES(2,
-            "unmask: decoder self-speculation drafts and checks a whole block, the most likely "
-            "token of each position: set cache = exact",
+            "unmask: decoder self-speculation drafts and checks a whole block: set sampling = off, "
+            "or decoder.accept = ratio with temperature = 1",
+            WITH("--system", "sdar", "--set", "sampling=on", "--set", "temperature=0.5"));
+    REFUSES(2,
+            "unmask: decoder self-speculation drafts and checks a whole block: set cache = exact",
             WITH("--system", "focus"));
-    REFUSES(2, "unmask: decoder self-speculation does not run live, for it has passes of twice",
+    REFUSES(2, "unmask: decoder self-speculation does not run live, for it has drafts accepted by",
             WITH("--system", "sdar", "--backend", "cpu", "--weights",
-                 "experiments/train/models/sdar-2m"));
+                 "experiments/train/models/sdar-2m", "--set", "runtime.fused_head=on"));
 }
 
 SUITE("speculation")

@@ -76,12 +76,24 @@ static const struct {
     {"experts chosen by block", "sdar", "llada2-tiny",
      "model.block_routing=largest model.block_experts=4 chunk_search=bottleneck "
      "storage.weights=f32"},
-    {"passes of twice the rows", "sdar", "sdar-tiny",
-     "decoder=self-speculation storage.weights=f32"},
     {"leading layers with cached", "bicache", "llada-tiny",
      "storage.weights=f32 storage.cache=fp8"},
     {"leading layers", "bicache", "dream-tiny", "tensor_parallel=2 storage.weights=f32"},
-    {"a canvas that moves", "sdar", "sdar-tiny", "decoder=joint-indel storage.weights=f32"},
+    {"drafts accepted by ratio without", "sdar", "sdar-tiny",
+     "decoder=self-speculation runtime.fused_head=on storage.weights=f32"},
+    {"drafts that are drawn", "sdar", "sdar-tiny",
+     "decoder=self-speculation runtime.fused_head=off sampling=on storage.weights=f32"},
+    {"drafts accepted by ratio", "sdar", "sdar-tiny",
+     "decoder=self-speculation runtime.fused_head=off tensor_parallel=2 storage.weights=f32"},
+    {"checks of drafts", NULL, NULL, NULL}, /* on a GPU, below */
+    {"a canvas that moves without tokens", "sdar", "sdar-tiny",
+     "decoder=joint-indel decoder.insert_token=3 storage.weights=f32"},
+    {"a canvas that moves without all", "sdar", "sdar-tiny",
+     "decoder=joint-indel decoder.insert_token=3 decoder.delete_token=4 runtime.fused_head=on "
+     "storage.weights=f32"},
+    {"a canvas that moves", "sdar", "sdar-tiny",
+     "decoder=joint-indel decoder.insert_token=3 decoder.delete_token=4 runtime.fused_head=off "
+     "tensor_parallel=2 storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -172,6 +184,11 @@ TEST(fp8_runs_next_to_the_type_that_a_back_end_computes_in) {
                                         "tensor_parallel=2 storage.weights=fp8 "
                                         "storage.wide=bf16");
     assert_lacks(system, WHERE_CUDA | WHERE_RANKS, row("fp8 on several"));
+    system_close(system);
+    system = system_with("sdar", "sdar-tiny",
+                         "decoder=self-speculation decoder.accept=same storage.weights=bf16 "
+                         "storage.cache=fp8");
+    assert_lacks(system, WHERE_CUDA, row("checks of drafts"));
     system_close(system);
 }
 

@@ -23,10 +23,10 @@ static void check_all(const struct array *a, const char *name) {
 
 enum { MAX_B = 70, MAX_T = 5000 };
 
-enum paged_kind { MIXED, DECODE, BLOCKS, CAUSAL, ONE_LONG, KINDS };
+enum paged_kind { MIXED, DECODE, BLOCKS, CAUSAL, ONE_LONG, CHECKED, KINDS };
 
 struct paged_shape {
-    int32_t start[MAX_B + 1], extent[MAX_T];
+    int32_t start[MAX_B + 1], extent[MAX_T], before[MAX_T];
     int b, longest, furthest;
 };
 
@@ -39,6 +39,7 @@ static struct paged_shape paged_shape(enum paged_kind kind, int64_t budget) {
                 : kind == BLOCKS   ? (draw() % 3 ? 32 : between(1, 40))
                 : kind == CAUSAL   ? between(1, 4 * one_in)
                 : kind == ONE_LONG ? between(1, 33)
+                : kind == CHECKED  ? 2 * between(1, draw() % 2 ? 4 : 40)
                 : draw() % 5 == 0  ? 0
                                    : between(1, draw() % 2 ? 70 : 6);
         int context = kind == ONE_LONG ? (int)(budget / (n + 1)) : between(0, far / (n + 1) + 3);
@@ -47,10 +48,13 @@ static struct paged_shape paged_shape(enum paged_kind kind, int64_t budget) {
         }
         n = s.start[r] + n > MAX_T ? 0 : n;
         s.start[r + 1] = s.start[r] + n;
-        const bool causal = kind == CAUSAL || (kind == MIXED && draw() % 3 == 0);
+        const bool checks = kind == CHECKED && draw() % 4 > 0; /* drafts, then as many masks */
+        const bool causal = kind == CAUSAL || checks || (kind == MIXED && draw() % 3 == 0);
         for (int t = 0; t < n; t++) {
             const int all = context + n;
-            s.extent[s.start[r] + t] = causal && t < n - 1 ? context + t + 1 : all;
+            const int32_t extent = causal && t < n - 1 ? context + t + 1 : all;
+            s.extent[s.start[r] + t] = extent;
+            s.before[s.start[r] + t] = checks && t >= n / 2 ? context + t - n / 2 : extent - 1;
             s.furthest = all > s.furthest ? all : s.furthest;
         }
         s.longest = n > s.longest ? n : s.longest;
@@ -103,18 +107,19 @@ static void test_paged(enum paged_kind kind, int head_size) {
     struct array *q = random_bf16(n * q_stride, 2), *y = array_new((size_t)(n * y_stride) * 2);
     struct array *starts = integers(s.start, s.b + 1), *extents = integers(s.extent, n);
     struct array *page_table = integers(pages, (int64_t)s.b * max_pages);
+    struct array *befores = integers(s.before, n);
     struct cudaDeviceProp device;
     must(cudaGetDeviceProperties(&device, 0), "properties");
     struct array *scratch =
         array_new((size_t)block_attention_scratch_bytes(device.multiProcessorCount));
     must(cudaMemset(scratch->device, 0, scratch->n_bytes), "zero");
-    struct call_paged_attention call =
-        MAKE(struct call_paged_attention, .q = q->host, .k = k->host, .v = v->host, .y = y->host,
-             .start = s.start, .extent = s.extent, .pages = pages, .q_stride = q_stride,
-             .kv_stride = kv_stride, .y_stride = y_stride, .n_requests = s.b,
-             .n_tokens = (int32_t)n, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = d,
-             .max_pages = max_pages, .page_rows = page_rows, .max_queries = s.longest,
-             .max_extent = s.furthest, .dtype = KERNEL_BF16);
+    struct call_paged_attention call = MAKE(
+        struct call_paged_attention, .q = q->host, .k = k->host, .v = v->host, .y = y->host,
+        .start = s.start, .extent = s.extent, .before = kind == CHECKED ? s.before : NULL,
+        .pages = pages, .q_stride = q_stride, .kv_stride = kv_stride, .y_stride = y_stride,
+        .n_requests = s.b, .n_tokens = (int32_t)n, .n_heads = n_heads, .n_kv_heads = n_kv_heads,
+        .head_size = d, .max_pages = max_pages, .page_rows = page_rows, .max_queries = s.longest,
+        .max_extent = s.furthest, .dtype = KERNEL_BF16);
     if (!ref_paged_attention(&call)) {
         exit(2);
     }
@@ -124,6 +129,7 @@ static void test_paged(enum paged_kind kind, int head_size) {
     call.y = y->device;
     call.start = starts->device;
     call.extent = extents->device;
+    call.before = call.before ? befores->device : NULL;
     call.pages = page_table->device;
     call.scratch = scratch->device;
     static const struct {
@@ -177,6 +183,7 @@ static void test_paged(enum paged_kind kind, int head_size) {
             alone.q = (const uint16_t *)q->device + s.start[r] * q_stride;
             alone.y = (uint16_t *)y->device + s.start[r] * y_stride;
             alone.extent = (const int32_t *)extents->device + s.start[r];
+            alone.before = call.before ? (const int32_t *)befores->device + s.start[r] : NULL;
             alone.pages = (const int32_t *)page_table->device + (int64_t)r * max_pages;
             alone.n_requests = 1;
             alone.n_tokens = alone.max_queries = length;

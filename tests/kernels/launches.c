@@ -263,6 +263,19 @@ static void add_line(struct launch_list *list, int size, int64_t rows, bool comp
     }
 }
 
+/* One shape for all checks of drafts. */
+static void add_checks(struct launch_list *list) {
+    for (int i = 0; i < N_HEAD_SIZES; i++) {
+        const struct line_shape shape = line_shape_of(INT64_MAX, true, true, head_sizes[i]);
+        for (int invariant = 0; invariant < 2; invariant++) {
+            add(list, line_threads(shape), line_threads(shape), line_bytes(shape, head_sizes[i]),
+                true, "line_attention_kernel<checked_keys, %d, %d, %d, %d, %d, %s>", head_sizes[i],
+                shape.warps_m, shape.warps_n, shape.tile_keys, LINE_STAGES(head_sizes[i]),
+                truth(invariant));
+        }
+    }
+}
+
 static void add_lines(struct launch_list *list, bool compact) {
     for (int64_t rows = 1; rows <= 1024; rows++) {
         for (int i = 0; i < N_HEAD_SIZES; i++) {
@@ -321,6 +334,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_fp8(out);
     add_dense(out);
     add_patterns(out);
+    add_checks(out);
     add_lines(out, true);
     if (!line_wants_compact(architecture->shared_bytes)) {
         add_lines(out, false);

@@ -76,6 +76,41 @@ TEST(paged_attention_averages_the_values_a_page_table_names) {
     }
 }
 
+/* A block of three whose drafts see what is before them, and two masks that leave the drafts after
+ * them out: their rows come last. */
+TEST(masks_attend_to_the_drafts_before_them_and_to_themselves) {
+    const int32_t extent[TOKENS] = {9, 9, 9, 10, 11, 14, 15},
+                  before[TOKENS] = {8, 0, 8, 9, 10, 9, 10};
+    struct paged p;
+    paged_init(&p);
+    memcpy(p.extent, extent, sizeof extent);
+    p.call.before = before;
+    for (int reference = 0; reference < 2; reference++) {
+        memset(p.y, 0xff, sizeof p.y);
+        if (reference) {
+            ck_assert(ref_paged_attention(&p.call));
+        } else {
+            cpu_paged_attention(&(struct cpu_room){0}, &p.call);
+        }
+        for (int t = 0; t < TOKENS; t++) {
+            for (int h = 0; h < HEADS; h++) {
+                double above = 0, below = 0;
+                for (int j = 0; j < extent[t]; j++) {
+                    const int row = pool_row(&p, t < 3 ? 0 : 2, j);
+                    double dot = 0;
+                    for (int e = 0; e < SIZE; e++) {
+                        dot += (double)p.q[t][h][e] * (double)p.k[row][h / 2][e];
+                    }
+                    const bool sees = j < before[t] || j == extent[t] - 1;
+                    above += sees ? exp(dot / 2) * (double)p.v[row][h / 2][1] : 0;
+                    below += sees ? exp(dot / 2) : 0;
+                }
+                ck_assert_double_eq_tol(p.y[t][h][1], above / below, 1e-6);
+            }
+        }
+    }
+}
+
 TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
     struct paged p;
     paged_init(&p);

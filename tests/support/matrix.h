@@ -455,6 +455,55 @@ static inline bool fp8_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Tokens that move. Of a record what moved is not known, and other tokens are written. */
+static inline bool moving_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"sdar", "sdar-tiny", EXACT, ALONE | MAPPED | PREEMPTED | STOPPED,
+         "decoder.threshold=0.008 decoder.delete_token=97 decoder.insert_token=132 "
+         "cache.ahead_blocks=0"},
+        {"sglang", "llada2-tiny", EXACT, ALONE | CARRIED,
+         "decoder.threshold=0.008 decoder.max_post_edit_steps=3 decoder.delete_token=5 "
+         "decoder.insert_token=9"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 20, {{0}}, 0};
+    add_settings(out, "runtime=unmask prefix_caching=off block_tokens=4 page_tokens=4 "
+                      "runtime.fused_head=off decoder=joint-indel");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
+/* Drafts that the model checks itself. The tokens of a check by ratio are not recorded. */
+static inline bool checked_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"sdar", "sdar-tiny", EXACT, ALONE | MAPPED | WAYS,
+         "decoder.accept=same decoder.cost=0 page_tokens=4"},
+        {"sglang", "llada2-tiny", EXACT, ALONE | PREEMPTED | STOPPED,
+         "decoder.cost=0 runtime.fused_head=off page_tokens=4 cache.ahead_blocks=0"},
+        {"lmdeploy", "sdar-tiny", EXACT, ALONE | PREEMPTED,
+         "decoder.accept=same decoder.when=span decoder.span=2 decoder.threshold=0.008 "
+         "page_tokens=4 cache.ahead_blocks=0 cache.cross_block=on"},
+        {"sdar", "sdar-tiny", EXACT, ALONE | PLAYED,
+         "decoder.accept=same decoder.when=span decoder.span=3 page_tokens=4"},
+        {"sdar", "sdar-tiny", EXACT, ALONE | PLAYED,
+         "decoder.accept=same decoder.cost=0 page_tokens=16 storage.cache=fp8"},
+        {"sdar", "sdar-tiny", EXACT, CARRIED,
+         "decoder.cost=0 runtime.fused_head=off page_tokens=4"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 24, {{0}}, 0};
+    add_settings(out, "runtime=unmask prefix_caching=off block_tokens=4");
+    add_setting(out, "decoder", "self-speculation");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* dLLM-Cache's features: at intervals at which requests have steps of every kind, ratios by which
  * all, some or none of the output moves. */
 static inline bool features_config(size_t i, struct matrix_config *out) {
@@ -578,9 +627,10 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    canvas_config,  decoder_config,  dkv_config,  exact_config,   focus_config,
-    small_config,   idle_config,     load_config, smooth_config,  sampling_config,
-    carried_config, features_config, fp8_config,  pattern_config, revising_config,
+    checked_config, moving_config,   canvas_config,  decoder_config,  dkv_config,
+    exact_config,   focus_config,    small_config,   idle_config,     load_config,
+    smooth_config,  sampling_config, carried_config, features_config, fp8_config,
+    pattern_config, revising_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

@@ -55,32 +55,34 @@ class Model:
     def times(self, x, name):
         return x @ self.weights[name + ".weight"].T
 
-    def rotated(self, x):
-        """[T, H, D] at positions 0 .. T - 1."""
+    def rotated(self, x, positions):
+        """[T, H, D]"""
         half = x.shape[-1] // 2
         turned = torch.cat([-x[..., half:], x[..., :half]], -1)
-        return x * self.cos[:len(x), None] + turned * self.sin[:len(x), None]
+        return x * self.cos[positions, None] + turned * self.sin[positions, None]
 
-    def attention(self, x, at, sees):
+    def attention(self, x, at, sees, positions):
         c, n = self.config, len(x)
         q, k, v = (self.times(x, f"{at}{p}_proj").view(n, -1, c.head_dim) for p in "qkv")
-        q, k = self.rotated(self.rms(q, at + "q_norm")), self.rotated(self.rms(k, at + "k_norm"))
+        q, k = (self.rotated(self.rms(t, at + norm), positions) for t, norm in ((q, "q_norm"), (k, "k_norm")))
         group = c.num_attention_heads // c.num_key_value_heads
         k, v = (t.repeat_interleave(group, 1) for t in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) / c.head_dim ** 0.5
         weights = scores.masked_fill(~sees, float("-inf")).softmax(-1)
         return self.times(torch.einsum("hqk,khd->qhd", weights, v).flatten(1), at + "o_proj")
 
-    def logits(self, ids, rows, sees=None):
-        """Of the last `rows` positions; which of all see which, [T, T]: None, blocks those before them."""
+    def logits(self, ids, rows, sees=None, positions=None):
+        """Of the last `rows` ids; which of all see which, [T, T]: None, blocks those before them. Positions: None,
+        from 0 on."""
         c = self.config
+        positions = torch.arange(len(ids)) if positions is None else positions
         if sees is None:
             block = torch.arange(len(ids)) // c.block_size
             sees = block[:, None] >= block[None, :]
         x = self.weights["model.embed_tokens.weight"][ids]
         for i in range(c.num_hidden_layers):
             at = f"model.layers.{i}."
-            x = x + self.attention(self.rms(x, at + "input_layernorm"), at + "self_attn.", sees)
+            x = x + self.attention(self.rms(x, at + "input_layernorm"), at + "self_attn.", sees, positions)
             normed = self.rms(x, at + "post_attention_layernorm")
             gated = F.silu(self.times(normed, at + "mlp.gate_proj")) * self.times(normed, at + "mlp.up_proj")
             x = x + self.times(gated, at + "mlp.down_proj")

@@ -10,24 +10,27 @@
  * tokens where a content comes back, so that passes end, is not followed: what is drawn settles. */
 #include "sim/policy/decoder/moving.h"
 
-struct state {
-    double threshold, edit_threshold;
-    uint32_t max_post_edit_steps;
-};
-
 static const struct param params[] = {
-    {"threshold", PARAM_F64, 0, "1", "0.5", 0, 1, NULL, offsetof(struct state, threshold),
+    {"threshold", PARAM_F64, 0, "1", "0.5", 0, 1, NULL, offsetof(struct joint_indel, threshold),
      "confidence above which a masked position is filled"},
-    {"edit_threshold", PARAM_F64, 0, "1", "0", 0, 1, NULL, offsetof(struct state, edit_threshold),
+    {"edit_threshold", PARAM_F64, 0, "1", "0", 0, 1, NULL,
+     offsetof(struct joint_indel, edit_threshold),
      "confidence above which a token is replaced, or a position dropped or inserted, at most "
      "decoder.threshold"},
     {"max_post_edit_steps", PARAM_U32, 0, "steps", "16", 0, 4096, NULL,
-     offsetof(struct state, max_post_edit_steps),
+     offsetof(struct joint_indel, max_post_edit_steps),
      "steps over a block without masks of its start that may edit"},
+    {"delete_token", PARAM_U32, 0, "1", "0", 0, INT32_MAX, NULL,
+     offsetof(struct joint_indel, delete_token),
+     "id of the token that drops its position (0: the model has none) [backend = cpu|cuda]"},
+    {"insert_token", PARAM_U32, 0, "1", "0", 0, INT32_MAX, NULL,
+     offsetof(struct joint_indel, insert_token),
+     "id of the token that puts a mask before what its position holds (0: the model has none) "
+     "[backend = cpu|cuda]"},
 };
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {
-    const struct state *state = opaque;
+    const struct joint_indel *state = opaque;
     (void)request;
     *out = (struct decode_rule){.kind = DECODE_JOINT,
                                 .rank = RANK_CONFIDENCE,
@@ -40,7 +43,7 @@ const struct decoder decoder_joint_indel = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_DECODER,
                .size = sizeof(struct decoder),
-               .state_bytes = sizeof(struct state),
+               .state_bytes = sizeof(struct joint_indel),
                .name = "joint-indel",
                .doc = "the joint threshold with positions inserted and dropped (LLaDA2.2)",
                .params = params,

@@ -3,6 +3,7 @@
 #include "sim/policy/decoder/speculation.h"
 
 static const char *const when_words[] = {"static", "dynamic", "span", NULL};
+static const char *const accept_words[] = {"ratio", "same", NULL};
 
 static const struct param params[] = {
     {"threshold", PARAM_F64, 0, "1", "0.85", 0, 1, NULL, offsetof(struct speculation, threshold),
@@ -17,6 +18,12 @@ static const struct param params[] = {
      "drafts more than that [decoder.when != span]"},
     {"span", PARAM_U32, 0, "tokens", "8", 1, 4096, NULL, offsetof(struct speculation, span),
      "masks of the first run that are checked [decoder.when = span]"},
+    {"accept", PARAM_WORD, 0, "1", "ratio", 0, 0, accept_words,
+     offsetof(struct speculation, accept),
+     "which drafts are accepted: by chance, a token's probability in the check over that in its "
+     "draft (the released code), or where the check's most likely token is the same"},
+    {"seed", PARAM_U32, 0, "1", "1", 0, UINT32_MAX, NULL, offsetof(struct speculation, seed),
+     "of the draws [decoder.accept = ratio]"},
 };
 
 uint32_t speculation_run(const struct decode_seen *seen) {

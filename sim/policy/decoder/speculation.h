@@ -4,13 +4,16 @@
  * A pass over a block gives every masked position a draft. Then it either commits as a threshold
  * does, or nothing, and the next pass checks: it has twice the block's rows, the block with its
  * drafts and as many masks, the i-th of which sees what precedes the block, the tokens before it
- * and itself. Of the first run of neighbouring masks the drafts are committed that such a row would
- * choose as well, from left to right, and at the first other one the row's own token. That is the
- * limit of the released code's rejection sampling at temperature 0, where both choose the most
- * likely token. */
+ * and itself. Of the first run of neighbouring masks drafts are accepted from left to right, with
+ * the chance q / p: by the check's row the draft's token has probability q, by the row that drafted
+ * it p, at the temperature 1 that the released code takes for greedy runs too. At the first that is
+ * not accepted a token is drawn from what of the check's distribution is above the draft's, and the
+ * pass commits no more. Or a draft is accepted where the check's most likely token is the same
+ * (`same`), and the first other one is replaced by that: what a model without blocks writes. */
 #ifndef UNMASK_SIM_POLICY_DECODER_SPECULATION_H
 #define UNMASK_SIM_POLICY_DECODER_SPECULATION_H
 
+#include "sim/policy/cache/blocks.h"
 #include "sim/policy/decoder/decoder.h"
 
 enum speculation_when {
@@ -19,9 +22,12 @@ enum speculation_when {
     SPECULATE_SPAN,    /* a run of `span` masks or more */
 };
 
+enum speculation_accept { ACCEPT_RATIO, ACCEPT_SAME };
+
 struct speculation {
-    uint32_t when; /* enum speculation_when */
-    uint32_t span;
+    uint32_t when;   /* enum speculation_when */
+    uint32_t accept; /* enum speculation_accept */
+    uint32_t span, seed;
     double threshold, cost, least;
 };
 extern const struct decoder decoder_self_speculation;
@@ -30,6 +36,11 @@ extern const struct decoder decoder_self_speculation;
  * up the products of exp(-H / log V) along the first run, with H a position's entropy. */
 bool speculation_checks(const struct speculation *state, const struct decode_seen *seen,
                         uint32_t vocab);
+
+/* Whether the request's next step checks the drafts of its last one, under this decoder. */
+static inline bool speculation_is_check(const struct request *request) {
+    return blocks_decide(request) && window_earlier(request) > 0;
+}
 
 /* How many of seen->n positions stand in the first run of neighbouring masks. */
 uint32_t speculation_run(const struct decode_seen *seen);

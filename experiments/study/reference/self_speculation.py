@@ -1,0 +1,152 @@
+"""Tokens that self-speculation decodes, written down anew from its specification (S2D2, arXiv 2603.25702;
+phymhan/S2D2 SDAR/generate_ssd_policy.py at 279500a, where nothing is sampled).
+
+Run from the repository root:  python3 experiments/study/reference/self_speculation.py
+
+It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl with the checkpoint
+experiments/train/models/sdar-2m in float32 on the CPU, under every setting below, and writes a line for each
+setting to tests/golden/engine/self-speculation/tokens.jsonl: tokens and forward passes of each prompt, of those
+how many checked drafts, how many drafts those accepted, and positions run. tests/live/test_live_speculation.c holds
+the engine to tokens, passes and positions.
+
+Nothing is cached: a pass runs all that stands before the block, and the block, under the block-causal mask. A
+check runs the block with its drafts, which see what is before them, and as many masks, each of which sees what is
+before the block, the drafts before it and itself. The pass that stores a block is counted and not run. Draws are
+the engine's own (sim/base/rng.h, kernels/rules/keyed.h).
+
+Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
+"""
+
+import json
+import math
+import os
+
+import numpy
+import torch
+
+from dllm_cache import OUTPUT_TOKENS
+from joint_threshold import MODEL, PROMPTS, Model
+from renoise import bits, key_of, noise
+
+TOKENS = "tests/golden/engine/self-speculation/tokens.jsonl"
+SETTINGS = [
+    dict(threshold=0.85, cost=1.0),  # SDAR with blocks of 4: the released numbers
+    dict(threshold=0.85, cost=0.0),  # and of 16: every pass is checked
+    dict(threshold=0.85, cost=0.0, seed=7),
+    dict(threshold=0.7, cost=4.0),  # LLaDA2.1's
+    dict(threshold=0.5, cost=0.5, when="dynamic"),
+    dict(threshold=0.5, when="span", span=8),
+    dict(threshold=0.85, cost=0.0, accept="same"),
+    dict(threshold=0.6, cost=2.0, least=1.0, accept="same"),
+]
+FOR_ACCEPTING, FOR_TOKENS = range(2)
+
+
+def first_run(masked):
+    at = masked.nonzero().flatten().tolist()
+    run = at[:1]
+    while len(run) < len(at) and at[len(run)] == run[-1] + 1:
+        run.append(at[len(run)])
+    return run
+
+
+def is_checked(p, masked, run, threshold, cost=1.0, least=0.0, when="static", span=8, **others):
+    if when == "span":
+        return len(run) >= span
+    stands = expected = 0.0
+    for at in run:
+        entropy = -(p[at] * numpy.log(numpy.maximum(p[at], 1e-12))).sum()
+        stands = (1.0 if at == run[0] else stands) * math.exp(-entropy / math.log(p.shape[-1]))
+        expected += stands
+    n_sure = int((p.max(-1) > threshold)[masked.numpy()].sum())
+    return expected - cost * (n_sure if when == "dynamic" else 1) >= least
+
+
+def probabilities(logits):
+    x = logits.double().numpy()
+    p = numpy.exp(x - x.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def accepted(p, q, draft, setting, keys, position):
+    """Of a draft of distribution p, by a check of distribution q: whether it is, and what is committed."""
+    if setting.get("accept") == "same":
+        return int(q.argmax()) == draft, int(q.argmax())
+    u = ((bits(keys[FOR_ACCEPTING], position) >> 11) + 0.5) * 2.0**-53
+    if u * p[draft] < q[draft]:
+        return True, draft
+    with numpy.errstate(divide="ignore"):
+        above = numpy.log(numpy.maximum(q - p, 0))
+    above = above if numpy.isfinite(above).any() else numpy.log(q)
+    return False, int((above + noise(bits(keys[FOR_TOKENS], position), len(q))).argmax())
+
+
+def check(model, before, x, drafts):
+    """Distributions of the masks of a check."""
+    n, first, mask = len(x), len(before), model.config.mask_token_id
+    ids = torch.cat([before, drafts, torch.full_like(x, mask)])
+    at = torch.arange(first + 2 * n)
+    block = at // model.config.block_size
+    sees = (block[:, None] >= block[None, :]) & (at[None, :] < first)
+    own, drafted = at.clamp(max=first + n - 1) - first, at[first:first + n] - first
+    own[first + n:] = drafted
+    sees[first:first + n, first:first + n] = drafted[:, None] >= drafted[None, :]
+    sees[first + n:, first:first + n] = drafted[:, None] > drafted[None, :]
+    sees[first + n:, first + n:] = torch.eye(n, dtype=torch.bool)
+    return probabilities(model.logits(ids, n, sees, torch.cat([at[:first + n], first + drafted])))
+
+
+def decode_block(model, number, before, x, setting):
+    """Fills the block x, in place; returns its passes, those of them that check, drafts accepted, and positions."""
+    mask, first = model.config.mask_token_id, len(before)
+    passes = checks = stood = 0
+    while (x == mask).any():
+        masked = x == mask
+        p = probabilities(model.logits(torch.cat([before, x]), len(x)))
+        run = first_run(masked)
+        drafts = torch.where(masked, torch.tensor(p.argmax(-1)), x)
+        passes += 1
+        if not is_checked(p, masked, run, **setting):
+            sure = torch.where(masked, torch.tensor(p.max(-1)), torch.tensor(-1.0, dtype=torch.float64))
+            fill = sure > setting["threshold"]
+            if not fill.any():
+                fill[sure.argmax()] = True
+            x[fill] = drafts[fill]
+            continue
+        q = check(model, before, x, drafts)
+        passes, checks = passes + 1, checks + 1
+        pass_key = key_of(setting.get("seed", 1), number, first)
+        keys = [key_of(pass_key, int((~masked).sum()), purpose) for purpose in (FOR_ACCEPTING, FOR_TOKENS)]
+        for at in run:
+            stands, x[at] = accepted(p[at], q[at], int(drafts[at]), setting, keys, first + at)
+            stood += stands
+            if not stands:
+                break
+    return passes + 1, checks, stood, len(x) * (passes + 1 + checks)
+
+
+def decode(model, prompt, number, setting):
+    block = model.config.block_size
+    canvas = torch.tensor(prompt + [model.config.mask_token_id] * OUTPUT_TOKENS)
+    sums = [0, 0, 0, 0]
+    for first in range(len(prompt) // block * block, len(canvas), block):
+        of_block = decode_block(model, number, canvas[:first], canvas[first:first + block], setting)
+        sums = [a + b for a, b in zip(sums, of_block)]
+    return canvas[len(prompt):].tolist(), *sums
+
+
+def main():
+    model = Model(MODEL)
+    with open(PROMPTS) as file:
+        prompts = [json.loads(line)["ids"] for line in file]
+    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
+    torch.set_num_threads(1)
+    with torch.no_grad(), open(TOKENS, "w") as file:
+        for setting in SETTINGS:
+            tokens, passes, checks, stood, run = zip(*(decode(model, p, i, setting) for i, p in enumerate(prompts)))
+            file.write(json.dumps({**setting, "passes": passes, "checks": checks, "accepted": stood, "run": run,
+                                   "tokens": tokens}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
