@@ -116,19 +116,31 @@ static struct longest longest_of(const struct step_shape *shape, uint32_t page_r
     return most;
 }
 
-uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows) {
+/* Of the sums that launches follow from. */
+static uint64_t sums_key(const int64_t sums[SYM_COUNT]) {
     static const enum symbol attended[] = {SYM_CONTEXT_ROWS, SYM_PREFILL_K, SYM_PREFILL_QK,
                                            SYM_BLOCK_K,      SYM_BLOCK_QK,  SYM_KEPT_K,
                                            SYM_KEPT_QK};
-    struct {
-        int64_t sym[SYM_COUNT];
-        struct longest longest;
-    } step = {.longest = longest_of(shape, page_rows)};
-    memcpy(step.sym, shape->sym, sizeof step.sym);
+    int64_t sym[SYM_COUNT];
+    memcpy(sym, sums, sizeof sym);
     for (size_t i = 0; i < sizeof attended / sizeof *attended; i++) {
-        step.sym[attended[i]] = 0;
+        sym[attended[i]] = 0;
     }
-    return captured_hash(&step, sizeof step);
+    return captured_hash(sym, sizeof sym);
+}
+
+static uint64_t spans_key(uint64_t key, const struct step_shape *shape, uint32_t page_rows) {
+    const struct longest most = longest_of(shape, page_rows);
+    const int64_t words[] = {most.full_queries, most.block_queries, most.logit_rows,
+                             most.candidates,   most.pages,         most.n_commit};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        key = captured_hash_word(key, (uint64_t)words[i]);
+    }
+    return key;
+}
+
+uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows) {
+    return spans_key(sums_key(shape->sym), shape, page_rows);
 }
 
 /* ---- the cost model ---- */
@@ -161,6 +173,7 @@ struct cost_model {
     const struct power *power;            /* the profile's; NULL: it has none */
     struct lookup lookups[GRAPH_MAX_OPS]; /* of each operator */
     uint32_t n_behind;
+    bool knows_issued;
     enum provenance_kind kind, behind_kind; /* PROVENANCE_ROOFLINE where there is no such profile */
     enum symbol used[SYM_COUNT];            /* that some operator depends on alone, in order */
     uint32_t n_used;
@@ -502,6 +515,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         step_terms[term].apply(&stepped);
     }
     out->host_ns += look_ns(runtime, shape);
+    out->launch_key = cost->knows_issued ? sums_key(shape->sym) : 0;
     if (place != NULL) {
         known_step_keep(place, shape->sym, &asked, out);
     }
@@ -518,7 +532,8 @@ bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, u
                 struct captured *captured, struct step_price *price) {
     struct stepped stepped = {.cost = cost, .shape = shape, .price = price};
     const bool issues =
-        captured != NULL && captured_issues(captured, captured_key(shape, page_rows));
+        captured != NULL &&
+        captured_issues(captured, spans_key(price->launch_key, shape, page_rows));
     if (issues) {
         step_terms[TERM_ISSUED].apply(&stepped);
     }
@@ -526,8 +541,7 @@ bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, u
 }
 
 bool cost_knows_issued(const struct cost_model *cost) {
-    const double *ns = cost->pricing.runtime->issued_ns;
-    return ns[HOST_REFRESH] > 0 || ns[HOST_REUSE] > 0 || ns[HOST_SELECT] > 0;
+    return cost->knows_issued;
 }
 
 const struct power *cost_power(const struct cost_model *cost) {
@@ -696,6 +710,9 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     cost->power =
         profile != NULL && power_is_known(profile_power(profile)) ? profile_power(profile) : NULL;
     add_up_layers(cost);
+    const double *issued_ns = runtime->issued_ns;
+    cost->knows_issued = issued_ns[HOST_REFRESH] > 0 || issued_ns[HOST_REUSE] > 0 ||
+                         issued_ns[HOST_SELECT] > 0;
     int status = choose_profiles(cost, behind, fills_gaps, err);
     if (status != 0) {
         free(cost);

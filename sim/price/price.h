@@ -55,6 +55,7 @@ struct step_price {
      * how long the loop takes with both. */
     double loop_device_ns, loop_host_ns, loop_ns;
     double issued_ns; /* to be added to device_ns where the step is no captured graph; mostly 0 */
+    uint64_t launch_key; /* of what its launches follow from, but for the longest spans */
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
     struct price_time time;
 };

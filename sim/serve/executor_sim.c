@@ -27,15 +27,7 @@ struct flight {
     uint64_t members;
 };
 
-/* Steps in a row at a clock that follows their power: what they take depends on this alone, */
-struct course_of {
-    struct step_price price; /* at the highest clock */
-    int64_t n_requests, n_refresh, n_select;
-    struct power_state from;
-    uint32_t steps, n_unrolled;
-};
-
-/* and is this. */
+/* What steps in a row take at a clock that follows their power, */
 struct course_took {
     double device_ns, work_joules;
     int64_t wall_ns;
@@ -44,9 +36,12 @@ struct course_took {
 
 enum { KNOWN_COURSES = 1 << 13 };
 
-/* Those that were asked for before, in places by a hash; steps 0: free. */
+/* and all that it depends on. Steps 0: free. */
 struct known_course {
-    struct course_of of;
+    struct step_price price; /* of each at the highest clock */
+    int64_t n_requests, n_refresh, n_select;
+    struct power_state from;
+    uint32_t steps, n_unrolled;
     struct course_took took;
 };
 
@@ -210,13 +205,23 @@ static uint32_t page_rows_of(const struct system *system) {
     return system->rows.kind == ROW_EXACT ? system->settings.page_tokens : 0;
 }
 
-/* The place of such steps among those that were asked for before. */
-static struct known_course *course_place(const struct executor_sim *sim,
-                                         const struct course_of *of) {
-    const double telling[] = {of->price.device_ns, of->price.wall_ns, of->from.behind[0],
-                              of->from.behind[POWER_LAGS - 1]};
+/* Of one submission at its card's clock. */
+struct clocked {
+    const struct submission *submission;
+    const struct step_price *highest; /* of the next step: the flight's price, or `issued` */
+    struct step_price issued;
+    struct cost_course course;
+    bool issues; /* the next step, or all of those issued at once */
+    uint32_t n_unrolled, steps;
+    struct course_took took;
+};
+
+/* The place of its steps among those that were asked for before. */
+static struct known_course *course_place(const struct executor_sim *sim, const struct clocked *c) {
+    const double telling[] = {c->highest->device_ns, c->highest->wall_ns, c->took.to.behind[0],
+                              c->took.to.behind[POWER_LAGS - 1]};
     uint64_t words[sizeof telling / sizeof *telling];
-    uint64_t hash = of->steps;
+    uint64_t hash = c->submission->repeat;
     memcpy(words, telling, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         hash = captured_hash_word(hash, words[i]);
@@ -224,46 +229,52 @@ static struct known_course *course_place(const struct executor_sim *sim,
     return &sim->courses[hash % KNOWN_COURSES];
 }
 
-/* Of one submission at its card's clock. */
-struct clocked {
-    const struct submission *submission;
-    struct cost_course course;
-    bool issues; /* the next step, or all of those issued at once */
-    uint32_t n_unrolled, steps;
-    struct course_took took;
-};
-
-static struct course_of course_of(const struct clocked *c, const struct step_price *highest) {
+static bool course_is(const struct known_course *known, const struct clocked *c) {
     const int64_t *sym = c->submission->step.shape->sym;
-    return (struct course_of){.price = *highest,
-                              .n_requests = sym[SYM_REQUESTS],
-                              .n_refresh = sym[SYM_REFRESH_N],
-                              .n_select = sym[SYM_SELECT_N],
-                              .from = c->took.to,
-                              .steps = c->submission->repeat,
-                              .n_unrolled = c->n_unrolled};
+    return known->steps == c->submission->repeat && known->n_unrolled == c->n_unrolled &&
+           memcmp(&known->from, &c->took.to, sizeof known->from) == 0 &&
+           memcmp(&known->price, c->highest, sizeof known->price) == 0 &&
+           known->n_requests == sym[SYM_REQUESTS] && known->n_refresh == sym[SYM_REFRESH_N] &&
+           known->n_select == sym[SYM_SELECT_N];
+}
+
+/* What is known of `place` gives way to it, which started from there. */
+static void course_keep(struct known_course *place, const struct clocked *c,
+                        const struct power_state *from) {
+    const int64_t *sym = c->submission->step.shape->sym;
+    place->price = *c->highest;
+    place->n_requests = sym[SYM_REQUESTS];
+    place->n_refresh = sym[SYM_REFRESH_N];
+    place->n_select = sym[SYM_SELECT_N];
+    place->from = *from;
+    place->steps = c->steps;
+    place->n_unrolled = c->n_unrolled;
+    place->took = c->took;
 }
 
 /* Whether the next step is issued operator by operator, and its price then. */
-static bool begin_steps(const struct executor_sim *sim, const struct flight *flight,
-                        const struct step_price *captured, struct step_price *highest,
+static void begin_steps(const struct executor_sim *sim, const struct flight *flight,
                         struct clocked *c) {
     const struct step_shape *shape = c->submission->step.shape;
-    *highest = *captured;
-    const bool issues = cost_issue(sim->system->cost, shape, page_rows_of(sim->system),
-                                   flight->captured, highest);
-    cost_course_begin(sim->system->cost, shape, c->n_unrolled, highest, &c->course);
-    return issues;
+    c->issues = false;
+    c->highest = &flight->price;
+    if (flight->captured != NULL) {
+        c->issued = flight->price;
+        c->issues = cost_issue(sim->system->cost, shape, page_rows_of(sim->system),
+                               flight->captured, &c->issued);
+        c->highest = c->issues ? &c->issued : &flight->price;
+    }
 }
 
 /* Step after step, for each leaves the clock to the next; once it is settled, to the last bit, the
  * rest take the same. */
 static int run_steps(const struct executor_sim *sim, const struct flight *flight,
-                     const struct step_price *captured, struct step_price *highest,
                      struct clocked *c, struct err *err) {
     const struct submission *submission = c->submission;
+    const struct cost_model *cost = sim->system->cost;
     const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
     struct course_took *took = &c->took;
+    cost_course_begin(cost, submission->step.shape, c->n_unrolled, c->highest, &c->course);
     for (uint32_t same = 1; c->steps < submission->repeat; c->steps += same) {
         const struct power_state before = took->to;
         const int64_t room_ns = submission->stop_ns - flight->start_ns - took->wall_ns;
@@ -271,7 +282,8 @@ static int run_steps(const struct executor_sim *sim, const struct flight *flight
             break;
         }
         if (c->issues && c->steps > 0 && !submission->unrolled) {
-            c->issues = begin_steps(sim, flight, captured, highest, c);
+            begin_steps(sim, flight, c);
+            cost_course_begin(cost, submission->step.shape, c->n_unrolled, c->highest, &c->course);
         }
         const struct cost_ran ran = cost_course_run(&c->course, &took->to);
         const int64_t step_ns = whole_ns(ran.wall_ns);
@@ -295,33 +307,31 @@ static int run_steps(const struct executor_sim *sim, const struct flight *flight
 /* flight->price is the mean step's then. */
 static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
                            const struct submission *submission, struct err *err) {
-    const struct step_price captured = flight->price;
-    struct step_price highest;
-    struct clocked c = {.submission = submission,
-                        .n_unrolled = submission->unrolled ? submission->repeat : 1};
-    struct course_took *took = &c.took;
+    struct clocked c;
+    c.submission = submission;
+    c.n_unrolled = submission->unrolled ? submission->repeat : 1;
+    c.steps = 0;
     power_rest(sim->power, (double)(flight->start_ns - flight->end_ns), &flight->clock);
-    took->to = flight->clock;
-    c.issues = begin_steps(sim, flight, &captured, &highest, &c);
-    const struct course_of of = course_of(&c, &highest);
-    struct known_course *place = c.issues ? NULL : course_place(sim, &of);
+    c.took = (struct course_took){.to = flight->clock};
+    begin_steps(sim, flight, &c);
+    struct known_course *place = c.issues ? NULL : course_place(sim, &c);
     const int64_t stop_ns = submission->unrolled ? last_ns : submission->stop_ns;
     const int64_t room_ns = num_smaller(stop_ns, last_ns) - flight->start_ns;
-    if (place != NULL && place->took.wall_ns <= room_ns &&
-        memcmp(&place->of, &of, sizeof of) == 0) {
+    if (place != NULL && place->took.wall_ns <= room_ns && course_is(place, &c)) {
         c.took = place->took;
         c.steps = submission->repeat;
-    } else if (run_steps(sim, flight, &captured, &highest, &c, err) != 0) {
+    } else if (run_steps(sim, flight, &c, err) != 0) {
         return err_status(err);
     } else if (place != NULL && c.steps == submission->repeat) {
-        *place = (struct known_course){of, c.took};
+        course_keep(place, &c, &flight->clock);
     }
-    flight->clock = took->to;
-    flight->price.device_ns = took->device_ns / c.steps;
+    const struct step_price *highest = c.highest;
     flight->host_ns =
-        highest.plan_ns + (highest.host_ns - highest.plan_ns + highest.visit_ns) / c.n_unrolled;
-    flight->work_joules = took->work_joules;
-    take_off(sim, flight, c.steps, took->wall_ns);
+        highest->plan_ns + (highest->host_ns - highest->plan_ns + highest->visit_ns) / c.n_unrolled;
+    flight->clock = c.took.to;
+    flight->price.device_ns = c.took.device_ns / c.steps;
+    flight->work_joules = c.took.work_joules;
+    take_off(sim, flight, c.steps, c.took.wall_ns);
     return 0;
 }
 
