@@ -1,53 +1,35 @@
 /* Answers that were asked for before: steps of few requests come back to the same sums of spans,
- * and so do their prices. Each table has places by a hash of what the answer depends on, all of
- * which stands beside it; an answer takes the place of an older one. All zero before the first. */
+ * and so do their prices. Each table has places by a hash of what the answer depends on; an answer
+ * takes the place of an older one. All zero before the first. */
 #ifndef UNMASK_SIM_PRICE_KNOWN_H
 #define UNMASK_SIM_PRICE_KNOWN_H
 
-#include <string.h>
-
+#include "sim/price/captured.h"
 #include "sim/price/price.h"
 
-enum { KNOWN_STEPS = 1 << 13, KNOWN_SETTLED = 1 << 10 };
+enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10 };
 
-/* What spreads keys over the upper half of a word. */
-static const uint64_t known_spread = UINT64_C(0x9e3779b97f4a7c15);
-
-/* The price of a step where nothing but its sums and chunks matters. */
-struct known_step {
+/* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
+ * cache; keys stand apart, for most of those that are looked at are of other steps. Two steps have
+ * one key as good as never: of a million in each other's way one pair in 10^13 runs. */
+struct known_steps {
+    uint64_t keys[KNOWN_STEPS]; /* 0: free */
     struct {
-        int64_t sym[SYM_COUNT];
-        struct chunk_rows chunks;
-    } of;
-    bool is_known;
-    struct step_price price;
+        _Alignas(64) struct step_price price;
+    } of[KNOWN_STEPS];
 };
 
-static inline struct known_step *known_step_place(struct known_step table[KNOWN_STEPS],
-                                                  const int64_t sym[SYM_COUNT]) {
-    static const enum symbol telling[] = {SYM_TOKENS,     SYM_LOGIT_ROWS, SYM_CONTEXT_ROWS,
-                                          SYM_PREFILL_QK, SYM_FULL_QK,    SYM_BLOCK_K,
-                                          SYM_BLOCK_QK,   SYM_SELECT_N};
-    uint64_t sums = 0;
-    for (size_t i = 0; i < sizeof telling / sizeof *telling; i++) {
-        sums = sums * UINT64_C(0xff51afd7ed558ccd) + (uint64_t)sym[telling[i]];
+static inline uint64_t known_step_key(const int64_t sym[SYM_COUNT],
+                                      const struct chunk_rows *chunks) {
+    uint64_t key = captured_hash(sym, SYM_COUNT * sizeof *sym);
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        key = captured_hash_word(key, (uint64_t)chunks->of[kind]);
     }
-    return &table[sums * known_spread >> 32 & (KNOWN_STEPS - 1)];
+    return key > 0 ? key : 1;
 }
 
-static inline bool known_step_is(const struct known_step *place, const int64_t sym[SYM_COUNT],
-                                 const struct chunk_rows *chunks) {
-    return place->is_known && memcmp(place->of.sym, sym, sizeof place->of.sym) == 0 &&
-           memcmp(&place->of.chunks, chunks, sizeof *chunks) == 0;
-}
-
-static inline void known_step_keep(struct known_step *place, const int64_t sym[SYM_COUNT],
-                                   const struct chunk_rows *chunks,
-                                   const struct step_price *price) {
-    place->is_known = true;
-    memcpy(place->of.sym, sym, sizeof place->of.sym);
-    place->of.chunks = *chunks;
-    place->price = *price;
+static inline size_t known_step_place(uint64_t key) {
+    return key & (KNOWN_STEPS - 1);
 }
 
 /* Where the clock settles under such steps. */
@@ -58,12 +40,8 @@ struct known_settled {
 
 static inline double known_settled(struct known_settled table[KNOWN_SETTLED],
                                    const struct power *power, const struct power_step *step) {
-    uint64_t words[sizeof *step / sizeof(uint64_t)], sum = 0;
-    memcpy(words, step, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        sum = (sum + words[i]) * known_spread;
-    }
-    struct known_settled *place = &table[sum >> 32 & (KNOWN_SETTLED - 1)];
+    struct known_settled *place =
+        &table[captured_hash(step, sizeof *step) & (KNOWN_SETTLED - 1)];
     if (memcmp(&place->of, step, sizeof *step) != 0) {
         *place = (struct known_settled){*step, power_settled(power, step) - 1};
     }

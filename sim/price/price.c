@@ -179,7 +179,7 @@ struct cost_model {
     uint32_t n_used;
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
-    struct known_step *steps;       /* NULL: some operator goes by every span */
+    struct known_steps *steps;      /* NULL: some operator goes by every span */
     struct known_settled *settled;  /* of steps, where the profile knows the card's power */
     const struct lookup *waiting; /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
@@ -500,10 +500,11 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
                 struct step_price *out) {
     const struct runtime *runtime = cost->pricing.runtime;
     struct stepped stepped = {.cost = cost, .shape = shape, .price = out};
-    struct known_step *place =
-        cost->steps != NULL ? known_step_place(cost->steps, shape->sym) : NULL;
-    if (place != NULL && known_step_is(place, shape->sym, &asked)) {
-        *out = place->price;
+    struct known_steps *known = cost->steps;
+    const uint64_t key = known != NULL ? known_step_key(shape->sym, &asked) : 0;
+    const size_t place = known_step_place(key);
+    if (known != NULL && known->keys[place] == key) {
+        *out = known->of[place].price;
         return;
     }
     memset(out, 0, sizeof *out);
@@ -516,8 +517,9 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     }
     out->host_ns += look_ns(runtime, shape);
     out->launch_key = cost->knows_issued ? sums_key(shape->sym) : 0;
-    if (place != NULL) {
-        known_step_keep(place, shape->sym, &asked, out);
+    if (known != NULL) {
+        known->keys[place] = key;
+        known->of[place].price = *out;
     }
 }
 
@@ -730,7 +732,7 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
             use_symbol(cost, op->rows);
         }
     }
-    cost->steps = goes_by_each ? NULL : mem_reserved(KNOWN_STEPS, sizeof *cost->steps);
+    cost->steps = goes_by_each ? NULL : mem_reserved(1, sizeof *cost->steps);
     cost->settled =
         cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
     *out = cost;
