@@ -10,8 +10,8 @@
 enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10 };
 
 /* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
- * cache; keys stand apart, for most of those that are looked at are of other steps. Two steps have
- * one key as good as never: of a million in each other's way one pair in 10^13 runs. */
+ * cache; keys stand apart, since most that are looked at are of other steps. A key is a hash, which
+ * two steps share as good as never (captured_hash). */
 struct known_steps {
     uint64_t keys[KNOWN_STEPS]; /* 0: free */
     struct {
