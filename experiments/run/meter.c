@@ -23,16 +23,19 @@ static void place(const struct meter *meter, const struct step_shape *shape,
 }
 
 static void keep_memory(struct meter *meter, const struct submission *submission) {
-    struct step_shape shape = *submission->step.shape;
+    const struct step_shape *shape = submission->step.shape;
     int64_t workspace_bytes = submission->step.workspace_bytes;
+    struct step_shape padded;
     if (!meter->request.system->runtime.varlen) {
-        shape_pad(&shape);
+        padded = *shape;
+        shape_pad(&padded);
+        shape = &padded;
     }
-    keep_largest(&meter->most_tokens, &shape, workspace_bytes, SYM_TOKENS);
-    keep_largest(&meter->most_logits, &shape, workspace_bytes, SYM_LOGIT_ROWS);
+    keep_largest(&meter->most_tokens, shape, workspace_bytes, SYM_TOKENS);
+    keep_largest(&meter->most_logits, shape, workspace_bytes, SYM_LOGIT_ROWS);
     if (meter->request.places_all) {
         struct placement placement;
-        place(meter, &shape, workspace_bytes, &placement);
+        place(meter, shape, workspace_bytes, &placement);
         meter->largest_bytes = placement.peak_bytes > meter->largest_bytes ? placement.peak_bytes
                                                                            : meter->largest_bytes;
     }

@@ -7,7 +7,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/price/captured.h"
-#include "sim/price/known_spans.h"
+#include "sim/price/known.h"
 #include "sim/price/ladder.h"
 
 /* ---- captured steps ---- */
@@ -116,129 +116,31 @@ static struct longest longest_of(const struct step_shape *shape, uint32_t page_r
     return most;
 }
 
-uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows) {
+/* Of the sums that launches follow from. */
+static uint64_t sums_key(const int64_t sums[SYM_COUNT]) {
     static const enum symbol attended[] = {SYM_CONTEXT_ROWS, SYM_PREFILL_K, SYM_PREFILL_QK,
                                            SYM_BLOCK_K,      SYM_BLOCK_QK,  SYM_KEPT_K,
                                            SYM_KEPT_QK};
-    struct {
-        int64_t sym[SYM_COUNT];
-        struct longest longest;
-    } step = {.longest = longest_of(shape, page_rows)};
-    memcpy(step.sym, shape->sym, sizeof step.sym);
+    int64_t sym[SYM_COUNT];
+    memcpy(sym, sums, sizeof sym);
     for (size_t i = 0; i < sizeof attended / sizeof *attended; i++) {
-        step.sym[attended[i]] = 0;
+        sym[attended[i]] = 0;
     }
-    return captured_hash(&step, sizeof step);
+    return captured_hash(sym, sizeof sym);
 }
 
-/* ---- a card's clock under its power ---- */
-
-static const double joules_a_pj = 1e-12, ns_a_ms = 1e6, ns_a_s = 1e9;
-
-double power_flops_j(const struct power *power, double flops) {
-    return power->flop_pj * flops * joules_a_pj;
-}
-
-double power_bytes_j(const struct power *power, double bytes) {
-    return power->byte_pj * bytes * joules_a_pj;
-}
-
-static double longer_ns(const struct power_step *step, double slowdown) {
-    return step->compute_ns * (slowdown - 1);
-}
-
-static double step_ns(const struct power_step *step, double slowdown) {
-    return step->ns + longer_ns(step, slowdown);
-}
-
-/* Joules that fall as operations' do: compute-bound work has as many cycles at any clock. */
-static double cycles_j(const struct power *power, const struct power_step *step) {
-    return step->flops_j + power->active_w * step->compute_ns / ns_a_s;
-}
-
-/* Of as many watts a cycle as at the highest clock. */
-static double busy_j(const struct power *power, const struct power_step *step, double slowdown) {
-    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s / slowdown;
-}
-
-double power_work_joules(const struct power *power, const struct power_step *step,
-                         double slowdown) {
-    return (cycles_j(power, step) + busy_j(power, step, slowdown)) *
-               pow(slowdown, -power->exponent) +
-           step->bytes_j;
-}
-
-/* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
- */
-double power_settled(const struct power *power, const struct power_step *step) {
-    enum { MOST_STEPS = 20 };
-    static const double most = 8;
-    const double spare_w = power->limit_w - power->idle_w, cycles = cycles_j(power, step);
-    double log_x = 0;
-    if (cycles + busy_j(power, step, 1) + step->bytes_j <= spare_w * step->ns / ns_a_s) {
-        return 1;
+static uint64_t spans_key(uint64_t key, const struct step_shape *shape, uint32_t page_rows) {
+    const struct longest most = longest_of(shape, page_rows);
+    const int64_t words[] = {most.full_queries, most.block_queries, most.logit_rows,
+                             most.candidates,   most.pages,         most.n_commit};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        key = captured_hash_word(key, (uint64_t)words[i]);
     }
-    for (int i = 0; i < MOST_STEPS; i++) {
-        const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
-        const double volts = exp(-power->exponent * log_x);
-        const double clocked = (cycles + busy_j(power, step, x)) * volts,
-                     joules = clocked + step->bytes_j;
-        /* Work that is not stretched draws fewer watts for as long. */
-        const double fixed_j =
-            power->busy_w * (step->busy_ns - step->compute_ns) / ns_a_s / x * volts;
-        const double falls = (power->exponent * clocked + fixed_j) / joules;
-        const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
-        log_x = fmin(fmax(log_x + move, 0), log(most));
-        if (fabs(move) < 1e-12) {
-            break;
-        }
-    }
-    return exp(log_x);
+    return key;
 }
 
-/* Three lags with a constant input `to`: the states after `ns`, and the last lag's mean until then.
- */
-static inline double follow(const struct power *power, double to, double ns,
-                            const double was[POWER_LAGS], double after[POWER_LAGS]) {
-    const double rate = POWER_LAGS / (power->lag_ms * ns_a_ms), a = rate * ns, fades = exp(-a);
-    const double d[POWER_LAGS] = {was[0] - to, was[1] - to, was[2] - to};
-    const double now[POWER_LAGS] = {fades * d[0], fades * (d[1] + a * d[0]),
-                                    fades * (d[2] + a * (d[1] + a / 2 * d[0]))};
-    const double last = was[POWER_LAGS - 1];
-    double fallen = 0;
-    for (int i = 0; i < POWER_LAGS; i++) {
-        fallen += d[i] - now[i];
-        after[i] = to + now[i];
-    }
-    return a > 0 ? to + fallen / a : last;
-}
-
-/* Steps mostly follow on others like them. */
-static double settled_of(const struct power *power, const struct power_step *step,
-                         struct power_state *state) {
-    if (memcmp(&state->last, step, sizeof *step) != 0) {
-        state->last = *step;
-        state->settled = power_settled(power, step) - 1;
-    }
-    return state->settled;
-}
-
-/* How long the step takes depends on the clock and the clock on how long it takes: once with the
- * clock as it is, then with its mean over that time. */
-struct power_spent power_run(const struct power *power, const struct power_step *step,
-                             struct power_state *state) {
-    const double settled = settled_of(power, step, state);
-    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]), trial[POWER_LAGS];
-    double slowdown = 1 + follow(power, settled, ns, state->behind, trial);
-    ns = step_ns(step, slowdown);
-    slowdown = 1 + follow(power, settled, ns, state->behind, state->behind);
-    ns = step_ns(step, slowdown);
-    return (struct power_spent){
-        .ns = ns, .slowdown = slowdown, .work_joules = power_work_joules(power, step, slowdown)};
-}
-
-void power_rest(const struct power *power, double ns, struct power_state *state) {
-    (void)follow(power, 0, ns, state->behind, state->behind);
+uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows) {
+    return spans_key(sums_key(shape->sym), shape, page_rows);
 }
 
 /* ---- the cost model ---- */
@@ -271,13 +173,14 @@ struct cost_model {
     const struct power *power;            /* the profile's; NULL: it has none */
     struct lookup lookups[GRAPH_MAX_OPS]; /* of each operator */
     uint32_t n_behind;
+    bool knows_issued;
     enum provenance_kind kind, behind_kind; /* PROVENANCE_ROOFLINE where there is no such profile */
     enum symbol used[SYM_COUNT];            /* that some operator depends on alone, in order */
     uint32_t n_used;
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
-    /* Prices of each of them, by its sums; NULL: it goes by every span. */
-    struct known_spans *spans[GRAPH_MAX_OPS];
+    struct known_steps *steps;      /* NULL: some operator goes by every span */
+    struct known_settled *settled;  /* of steps, where the profile knows the card's power */
     const struct lookup *waiting; /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
     double n_executions; /* operators of one step, repetitions counted */
@@ -469,26 +372,12 @@ static void sum_operators(struct cost_model *cost, const struct step_shape *shap
     memcpy(out->time.match_ns, match_ns, sizeof match_ns);
 }
 
-static void price_spans(const struct lookup *lookup, const struct step_shape *shape,
-                        struct chunk_rows asked, struct known_spans *known, struct op_price *out) {
-    if (known == NULL || shape->sym[lookup->op->span_n] == 0) {
-        ladder_price(lookup, shape, asked, out);
-        return;
-    }
-    const struct spans_key key = spans_key_of(lookup, shape, asked);
-    struct known_spans *place;
-    if (!known_spans_find(known, &key, &place)) {
-        ladder_price(lookup, shape, asked, &place->price);
-    }
-    *out = place->price;
-}
-
 static void add_attention(const struct cost_model *cost, const struct step_shape *shape,
                           struct chunk_rows asked, struct step_price *out) {
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         const struct lookup *lookup = &cost->lookups[cost->attention[i]];
         struct op_price price;
-        price_spans(lookup, shape, asked, cost->spans[i], &price);
+        ladder_price(lookup, shape, asked, &price);
         out->device_ns += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
@@ -611,6 +500,13 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
                 struct step_price *out) {
     const struct runtime *runtime = cost->pricing.runtime;
     struct stepped stepped = {.cost = cost, .shape = shape, .price = out};
+    struct known_steps *known = cost->steps;
+    const uint64_t key = known != NULL ? known_step_key(shape->sym, &asked) : 0;
+    const size_t place = known_step_place(key);
+    if (known != NULL && known->keys[place] == key) {
+        *out = known->of[place].price;
+        return;
+    }
     memset(out, 0, sizeof *out);
     sum_operators(cost, shape, asked, out);
     add_attention(cost, shape, asked, out);
@@ -620,6 +516,11 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         step_terms[term].apply(&stepped);
     }
     out->host_ns += look_ns(runtime, shape);
+    out->launch_key = cost->knows_issued ? sums_key(shape->sym) : 0;
+    if (known != NULL) {
+        known->keys[place] = key;
+        known->of[place].price = *out;
+    }
 }
 
 void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_price *price) {
@@ -633,7 +534,8 @@ bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, u
                 struct captured *captured, struct step_price *price) {
     struct stepped stepped = {.cost = cost, .shape = shape, .price = price};
     const bool issues =
-        captured != NULL && captured_issues(captured, captured_key(shape, page_rows));
+        captured != NULL &&
+        captured_issues(captured, spans_key(price->launch_key, shape, page_rows));
     if (issues) {
         step_terms[TERM_ISSUED].apply(&stepped);
     }
@@ -641,8 +543,7 @@ bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, u
 }
 
 bool cost_knows_issued(const struct cost_model *cost) {
-    const double *ns = cost->pricing.runtime->issued_ns;
-    return ns[HOST_REFRESH] > 0 || ns[HOST_REUSE] > 0 || ns[HOST_SELECT] > 0;
+    return cost->knows_issued;
 }
 
 const struct power *cost_power(const struct cost_model *cost) {
@@ -663,23 +564,37 @@ void cost_slow(const struct cost_model *cost, const struct step_shape *shape, do
     step_terms[TERM_CLOCK].apply(&stepped);
 }
 
-struct cost_ran cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
-                         const struct step_price *highest, struct power_state *clock) {
+void cost_course_begin(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
+                       const struct step_price *highest, struct cost_course *course) {
     const bool waits_once = n > 1 && cost->pricing.runtime->host_mode == HOST_SERIAL;
     const double each_ns = highest->plan_ns;
-    const double once_ns = highest->host_ns - each_ns + highest->visit_ns;
-    const double wall_ns =
-        waits_once ? highest->device_ns + each_ns + once_ns / n : highest->wall_ns;
+    const double once_ns = (highest->host_ns - each_ns + highest->visit_ns) / n;
+    const double wall_ns = waits_once ? highest->device_ns + each_ns + once_ns : highest->wall_ns;
     const struct power_step step = cost_power_step(highest, wall_ns);
-    const struct power_spent spent = power_run(cost->power, &step, clock);
+    *course = (struct cost_course){
+        .cost = cost,
+        .shape = shape,
+        .highest = highest,
+        .waits_once = waits_once,
+        .each_ns = each_ns,
+        .once_ns = once_ns,
+        .host_ns = highest->host_ns - look_ns(cost->pricing.runtime, shape),
+        .power =
+            power_course_of(cost->power, &step, known_settled(cost->settled, cost->power, &step)),
+    };
+}
+
+struct cost_ran cost_course_run(const struct cost_course *course, struct power_state *clock) {
+    const struct step_price *highest = course->highest;
+    const struct power_spent spent = power_course_run(&course->power, clock);
     const double longer = times_longer(highest, spent.slowdown);
     const double device_ns = highest->device_ns * longer;
-    if (waits_once) {
-        return (struct cost_ran){device_ns, device_ns + each_ns + once_ns / n, spent.work_joules};
+    if (course->waits_once) {
+        return (struct cost_ran){device_ns, device_ns + course->each_ns + course->once_ns,
+                                 spent.work_joules};
     }
-    const double host_ns = highest->host_ns - look_ns(cost->pricing.runtime, shape);
-    const double joined =
-        joined_ns(cost, shape, highest, device_ns, highest->head_ns * longer, host_ns);
+    const double joined = joined_ns(course->cost, course->shape, highest, device_ns,
+                                    highest->head_ns * longer, course->host_ns);
     return (struct cost_ran){device_ns, joined + (highest->visit_ns + highest->plan_ns),
                              spent.work_joules};
 }
@@ -798,24 +713,29 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     cost->power =
         profile != NULL && power_is_known(profile_power(profile)) ? profile_power(profile) : NULL;
     add_up_layers(cost);
+    const double *issued_ns = runtime->issued_ns;
+    cost->knows_issued = issued_ns[HOST_REFRESH] > 0 || issued_ns[HOST_REUSE] > 0 ||
+                         issued_ns[HOST_SELECT] > 0;
     int status = choose_profiles(cost, behind, fills_gaps, err);
     if (status != 0) {
         free(cost);
         return status;
     }
+    bool goes_by_each = false;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         const struct op *op = &graph->ops[i];
         cost->n_executions += op_type_of(op)->is_part ? 0 : graph->segments[op->segment].repeat;
         cost->waiting = op_type_of(op)->waits != NULL ? &cost->lookups[i] : cost->waiting;
         if (op_is_attention(op)) {
-            const bool goes_by_each = price_steps[STEP_VARLEN].concerns(&cost->lookups[i]);
-            cost->spans[cost->n_attention] =
-                goes_by_each ? NULL : mem_reserved(KNOWN_SPANS, sizeof **cost->spans);
+            goes_by_each = goes_by_each || price_steps[STEP_VARLEN].concerns(&cost->lookups[i]);
             cost->attention[cost->n_attention++] = i;
         } else if (!cost->lookups[i].is_absent) {
             use_symbol(cost, op->rows);
         }
     }
+    cost->steps = goes_by_each ? NULL : mem_reserved(1, sizeof *cost->steps);
+    cost->settled =
+        cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
     *out = cost;
     return 0;
 }
@@ -886,8 +806,7 @@ void cost_close(struct cost_model *cost) {
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
         mem_released(cost->known[symbol]);
     }
-    for (uint32_t i = 0; i < cost->n_attention; i++) {
-        mem_released(cost->spans[i]);
-    }
+    mem_released(cost->steps);
+    mem_released(cost->settled);
     free(cost);
 }

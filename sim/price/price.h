@@ -55,6 +55,7 @@ struct step_price {
      * how long the loop takes with both. */
     double loop_device_ns, loop_host_ns, loop_ns;
     double issued_ns; /* to be added to device_ns where the step is no captured graph; mostly 0 */
+    uint64_t launch_key; /* of what its launches follow from, but for the longest spans */
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
     struct price_time time;
 };
@@ -124,13 +125,23 @@ struct power_step cost_power_step(const struct step_price *price, double wall_ns
 /* A price at another clock: compute-bound time is `slowdown` times as long. */
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price);
-/* The next of `n` steps without a look between them, from the clock's current state; `highest` is
- * its price at the highest clock. */
+/* Steps that follow one another, `n` of them without a look between them; `highest`, which is
+ * borrowed, is the price of each at the highest clock. Each starts from the clock's current state.
+ */
+struct cost_course {
+    const struct cost_model *cost;
+    const struct step_shape *shape;
+    const struct step_price *highest;
+    bool waits_once;                 /* the host, for all n */
+    double each_ns, once_ns, host_ns; /* its time: of each, its share of what is once; no look */
+    struct power_course power;
+};
 struct cost_ran {
     double device_ns, wall_ns, work_joules;
 };
-struct cost_ran cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
-                         const struct step_price *highest, struct power_state *clock);
+void cost_course_begin(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
+                       const struct step_price *highest, struct cost_course *course);
+struct cost_ran cost_course_run(const struct cost_course *course, struct power_state *clock);
 /* The price at the clock that such steps settle at where they follow one another; returns the
  * slowdown, 1 where the profile has one clock. */
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,

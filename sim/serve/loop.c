@@ -432,12 +432,11 @@ static int decide(struct loop *loop, uint32_t index, bool *again, struct err *er
     }
     const struct estimator estimator = {&loop->life, replica, loop->asked->is_trial ? err : NULL};
     struct schedule_view view = telling_view(&loop->life, replica, &estimator);
-    const struct schedule_view all = view;
     struct batch batch;
     bool is_ahead = look_ahead(loop, replica, &view);
     status = ask(loop, index, &view, is_ahead, &batch, err);
     if (status == 0 && is_ahead && is_empty_batch(replica, &batch) && batch.n_rejected == 0) {
-        view = all; /* there is nothing to decide ahead of */
+        view = telling_view(&loop->life, replica, &estimator); /* nothing to decide ahead of */
         status = ask(loop, index, &view, false, &batch, err);
     }
     if (status == 0 && batch.n_rejected > 0) {
@@ -574,9 +573,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     result->busy_ns += done->time_ns - done->start_ns;
     result->steps += done->steps;
     result->request_steps += (uint64_t)done->steps * replica->n_batch;
-    for (int i = 0; i < SYM_COUNT; i++) {
-        result->sym[i] += done->steps * replica->shape.sym[i];
-    }
+    shape_add_up(result->sym, replica->shape.sym, done->steps);
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
     bool by_step = replica->unrolled && loop->asked->system->decoder->count == NULL;

@@ -122,6 +122,9 @@ void shape_clear(struct step_shape *shape);
 /* Add one span's symbols `times` times, or subtract them (-1); the ragged list is the caller's. */
 void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times);
 
+/* Adds the sums of `steps` equal steps. */
+void shape_add_up(int64_t sum[SYM_COUNT], const int64_t sym[SYM_COUNT], uint32_t steps);
+
 /* The sums of the same batch when every span is padded to the longest one, as a runtime without
  * variable-length kernels runs it. Needs `spans`. */
 void shape_pad(struct step_shape *shape);

@@ -472,6 +472,60 @@ TEST(what_is_played_idles_and_runs_as_what_is_submitted) {
     system_close(other);
 }
 
+/* Plays two submissions in a row after a rest of more than any clock remembers. `x`: which. */
+static void play_two(struct executor_sim *sim, int64_t *now_ns, uint32_t x,
+                     struct completion out[2]) {
+    static const int64_t rest_ns = 1000000000000;
+    const struct span canvas = {
+        .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 32};
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &canvas, x % 2 == 0 ? 16 : 12);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct err err = {0};
+        const int64_t idle_ns = i == 0 ? rest_ns : 0;
+        const bool stops = x / 4 % 2 != 0;
+        const struct submission submission = {
+            .repeat = x / 2 % 2 == 0 ? 20 : 7,
+            .stop_ns = stops ? *now_ns + idle_ns + 250000000 : INT64_MAX,
+            .step = {.shape = &shape, .workspace_bytes = INT64_MAX}};
+        ck_assert_int_eq(executor_sim_play(sim, &submission, idle_ns, &out[i], &err), 0);
+        *now_ns = out[i].time_ns;
+    }
+}
+
+/* What is remembered of a submission is what all that it depends on gives: the step, how often it
+ * comes, from which clock on, and whether something stops it. */
+TEST(a_submission_takes_what_it_takes_on_a_fresh_executor) {
+    enum { KINDS = 8, TIMES = 3 };
+    const char *const settings[] = {NULL};
+    struct system *system = system_on_card("fast-dllm", settings);
+    struct executor_sim *warm = executor_sim_open(system, 1);
+    int64_t now_ns = 0;
+    uint32_t n_stopped = 0;
+    for (uint32_t x = 0; x < KINDS * TIMES; x++) {
+        struct executor_sim *fresh = executor_sim_open(system, 1);
+        struct completion got[2], expected[2];
+        int64_t fresh_ns = 0;
+        play_two(warm, &now_ns, x % KINDS, got);
+        play_two(fresh, &fresh_ns, x % KINDS, expected);
+        for (int i = 0; i < 2; i++) {
+            ck_assert_uint_eq(got[i].steps, expected[i].steps);
+            ck_assert_int_eq(got[i].time_ns - got[i].start_ns,
+                             expected[i].time_ns - expected[i].start_ns);
+            ck_assert_int_eq(got[i].gpu_ns, expected[i].gpu_ns);
+            ck_assert_int_eq(got[i].host_ns, expected[i].host_ns);
+            ck_assert_double_eq(got[i].joules, expected[i].joules);
+            n_stopped += got[i].steps < 7;
+        }
+        ck_assert_int_ne(got[0].time_ns - got[0].start_ns, got[1].time_ns - got[1].start_ns);
+        executor_sim_close(fresh);
+    }
+    ck_assert_uint_gt(n_stopped, 0);
+    executor_sim_close(warm);
+    system_close(system);
+}
+
 /* ---- steps that are no captured graph ---- */
 
 /* A card that no step slows down. */

@@ -51,13 +51,10 @@ struct power_step {
     double bytes_j;    /* of the bytes that it moves */
 };
 
-/* The clock's state, as slowdown - 1 after each lag; zero: the highest clock. Besides, the step
- * that was run last and the slowdown - 1 it settles at, which power_run need not find again. */
+/* The clock's state, as slowdown - 1 after each lag; zero: the highest clock. */
 enum { POWER_LAGS = 3 };
 struct power_state {
     double behind[POWER_LAGS];
-    struct power_step last;
-    double settled;
 };
 
 /* Whether a profile has given them. */
@@ -83,6 +80,17 @@ struct power_spent {
 };
 struct power_spent power_run(const struct power *power, const struct power_step *step,
                              struct power_state *state);
+
+/* The same of a step that comes again and again: what does not change from one to the next.
+ * `settled`: power_settled - 1. */
+struct power_course {
+    const struct power *power;
+    struct power_step step;
+    double settled, rate, cycles_j;
+};
+struct power_course power_course_of(const struct power *power, const struct power_step *step,
+                                    double settled);
+struct power_spent power_course_run(const struct power_course *course, struct power_state *state);
 
 /* The state after `ns` without work. */
 void power_rest(const struct power *power, double ns, struct power_state *state);

@@ -1,0 +1,51 @@
+/* Answers that were asked for before: steps of few requests come back to the same sums of spans,
+ * and so do their prices. Each table has places by a hash of what the answer depends on; an answer
+ * takes the place of an older one. All zero before the first. */
+#ifndef UNMASK_SIM_PRICE_KNOWN_H
+#define UNMASK_SIM_PRICE_KNOWN_H
+
+#include "sim/price/captured.h"
+#include "sim/price/price.h"
+
+enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10 };
+
+/* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
+ * cache; keys stand apart, since most that are looked at are of other steps. A key is a hash, which
+ * two steps share as good as never (captured_hash). */
+struct known_steps {
+    uint64_t keys[KNOWN_STEPS]; /* 0: free */
+    struct {
+        _Alignas(64) struct step_price price;
+    } of[KNOWN_STEPS];
+};
+
+static inline uint64_t known_step_key(const int64_t sym[SYM_COUNT],
+                                      const struct chunk_rows *chunks) {
+    uint64_t key = captured_hash(sym, SYM_COUNT * sizeof *sym);
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        key = captured_hash_word(key, (uint64_t)chunks->of[kind]);
+    }
+    return key > 0 ? key : 1;
+}
+
+static inline size_t known_step_place(uint64_t key) {
+    return key & (KNOWN_STEPS - 1);
+}
+
+/* Where the clock settles under such steps. */
+struct known_settled {
+    struct power_step of; /* ns 0: free */
+    double settled;
+};
+
+static inline double known_settled(struct known_settled table[KNOWN_SETTLED],
+                                   const struct power *power, const struct power_step *step) {
+    struct known_settled *place =
+        &table[captured_hash(step, sizeof *step) & (KNOWN_SETTLED - 1)];
+    if (memcmp(&place->of, step, sizeof *step) != 0) {
+        *place = (struct known_settled){*step, power_settled(power, step) - 1};
+    }
+    return place->settled;
+}
+
+#endif
