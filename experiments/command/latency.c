@@ -375,7 +375,7 @@ static int show_all(const struct options *options, struct question *q, FILE *csv
     for (size_t i = 0; i < q->n_systems; i++) {
         systems[i] = q->names[i];
     }
-    released_print(systems, options_has(options, "json") ? 0 : q->n_systems, stdout);
+    released_print(systems, status != 0 || options_has(options, "json") ? 0 : q->n_systems, stdout);
     cautions_print(&q->cautions, options_has(options, "json") ? stderr : stdout);
     table_close(table);
     return status;
