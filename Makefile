@@ -224,16 +224,20 @@ figures: all ## draw every figure into out/, with the paper-versus-ours tables
 test: packages ## install what is missing, build, run every test suite
 	@$(MAKE) --no-print-directory all $(TESTS) $(PLUGINS)
 	@$(MAKE) --no-print-directory $(TESTS:%=%.run)
+	@cat $(TESTS:%=%.times) | sort -rn | awk '{ all += $$1 } NR <= 8 { longest = longest (NR > 1 ? ", " : "") $$2 " " $$1 } \
+	    END { printf "%d suites passed in %.0f s of CPU time; the longest: %s\n", NR, all, longest }'
 
 plugins: $(PLUGINS)
 
 starvation: $(BUILD)/tests/sim/test_starvation ## serve every load under every scheduler with every cache policy
 	@UNMASK_MATRIX=all CK_DEFAULT_TIMEOUT=600 $<
 
-# Side by side under -j, each suite's words in one piece.
+# Side by side under -j, each suite's words in one piece, and what it took of processor time: minutes and seconds, user's
+# and system's, of the shell's children.
 $(TESTS:%=%.run): %.run: %
-	@UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $< >$<.log 2>&1; status=$$?; \
-	    cat $<.log; exit $$status
+	@UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $< >$<.log 2>&1; status=$$?; times >$<.times; \
+	    awk -F'[ms ]+' -v suite=$(@F:.run=) 'END { printf "%.1f %s\n", 60 * $$1 + $$2 + 60 * $$3 + $$4, suite }' $<.times >$<.took && \
+	    mv $<.took $<.times; cat $<.log; exit $$status
 
 GOLDEN_TESTS := $(addprefix $(BUILD)/tests/,analysis/test_analysis analysis/test_offered analysis/test_plot experiments/test_cli \
                   experiments/test_kept experiments/test_kept_commands fuzz/test_corpus sim/test_trial sim/test_starvation)

@@ -14,7 +14,8 @@ static const struct option own_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_allocator[] = {own_options, json_options, NULL};
+static const struct option *const options_of_allocator[] = {own_options, json_options,
+                                                            format_option, NULL};
 
 /* What is replayed, how, and what came of it. */
 struct asked {
@@ -78,10 +79,33 @@ static int read_asked(const struct options *options, struct asked *asked, struct
     return status;
 }
 
-static void print_bytes(const char *name, int64_t bytes) {
+static void add_share(struct table *table, const char *name, double share, const char *meaning) {
     char text[32];
-    printf("%-15s %10s  %15" PRId64 " bytes\n", name,
-           num_format_bytes(text, sizeof text, (double)bytes), bytes);
+    snprintf(text, sizeof text, "%.1f %%", 100 * share);
+    table_text(table, name);
+    table_shown(table, share, text);
+    table_text(table, meaning);
+}
+
+/* What the program holds; bytes and shares as programs read them. */
+static struct table *held_table(const struct asked *asked) {
+    const struct allocator_report *report = &asked->report;
+    struct table *table = table_open("quantity|value|meaning");
+    table_add(table, "s b s", "peak live", report->peak_live_bytes, "what the program asked for");
+    table_add(table, "s b s", "peak allocated", report->peak_allocated_bytes,
+              "the blocks that it got");
+    table_add(table, "s b s", "peak reserved", report->peak_reserved_bytes, "held of the device");
+    add_share(table, "inflation", allocator_inflation(report), "reserved over live");
+    add_share(table, "fragmentation", allocator_fragmentation(report),
+              "of what was reserved at its peak was free");
+    table_add(table, "s i s", "segments", report->most_segments, "at most");
+    if (report->n_refused > 0) {
+        char first[512];
+        snprintf(first, sizeof first, "the first at %s:%" PRIu32, asked->path,
+                 asked->stream.events[report->first_refused].line);
+        table_add(table, "s i s", "refused", (int64_t)report->n_refused, first);
+    }
+    return table;
 }
 
 static void print_setting(const char *name, int64_t bytes) {
@@ -91,16 +115,24 @@ static void print_setting(const char *name, int64_t bytes) {
     }
 }
 
-static void print_figure(const struct asked *asked, enum allocator_figure figure) {
-    const struct figure_agreement *agreement = &asked->report.figures[figure];
-    printf("  %-15s equal after %zu of %zu events", allocator_figure_name(figure),
-           agreement->n_equal, agreement->n_compared);
-    if (agreement->n_equal < agreement->n_compared) {
-        printf("; first at %s:%" PRIu32 ": model %" PRId64 ", recorded %" PRId64, asked->path,
-               asked->stream.events[agreement->first_difference].line, agreement->model,
-               agreement->recorded);
+/* How long model and recording agree, figure by figure; the line is one of the stream. */
+static struct table *agreement_table(const struct asked *asked) {
+    struct table *table = table_open("figure|events|equal|first difference in line|model|recorded");
+    for (int f = 0; f < N_FIGURES; f++) {
+        const struct figure_agreement *agreement = &asked->report.figures[f];
+        if (agreement->n_compared == 0) {
+            continue;
+        }
+        table_add(table, "s i i", allocator_figure_name((enum allocator_figure)f),
+                  (int64_t)agreement->n_compared, (int64_t)agreement->n_equal);
+        if (agreement->n_equal < agreement->n_compared) {
+            table_add(table, "u i i", asked->stream.events[agreement->first_difference].line,
+                      agreement->model, agreement->recorded);
+        } else {
+            table_add(table, "- - -");
+        }
     }
-    printf("\n");
+    return table;
 }
 
 static void print_agreement(const struct asked *asked) {
@@ -108,33 +140,22 @@ static void print_agreement(const struct asked *asked) {
         printf("not compared: the recording was made under other settings\n");
         return;
     }
-    printf("the model and the recording:\n");
-    for (int f = 0; f < N_FIGURES; f++) {
-        if (asked->report.figures[f].n_compared > 0) {
-            print_figure(asked, (enum allocator_figure)f);
-        }
-    }
+    printf("the model compared with the recording, after every event\n");
+    struct table *table = agreement_table(asked);
+    table_print(table, stdout);
+    table_close(table);
 }
 
 static void print_people(const struct asked *asked) {
-    const struct allocator_report *report = &asked->report;
     printf("%zu events, %" PRIu32 " allocations%s%s\n", asked->stream.n_events, asked->stream.n_ids,
            asked->stream.source[0] != '\0' ? ": " : "", asked->stream.source);
     printf("model %s (%s)", asked->model->name, asked->model->doc);
     print_setting("limit", asked->settings.limit_bytes);
     print_setting("not split from", asked->settings.max_split_bytes);
     printf("\n\n");
-    print_bytes("peak live", report->peak_live_bytes);
-    print_bytes("peak allocated", report->peak_allocated_bytes);
-    print_bytes("peak reserved", report->peak_reserved_bytes);
-    printf("%-15s %9.1f %%  reserved over live\n", "inflation", 100 * allocator_inflation(report));
-    printf("%-15s %9.1f %%  of what was reserved at its peak was free\n", "fragmentation",
-           100 * allocator_fragmentation(report));
-    printf("%-15s %10" PRId64 "  at most\n", "segments", report->most_segments);
-    if (report->n_refused > 0) {
-        printf("%-15s %10zu  the first at %s:%" PRIu32 "\n", "refused", report->n_refused,
-               asked->path, asked->stream.events[report->first_refused].line);
-    }
+    struct table *held = held_table(asked);
+    table_print(held, stdout);
+    table_close(held);
     printf("\n");
     print_agreement(asked);
 }

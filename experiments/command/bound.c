@@ -11,6 +11,7 @@
 #include "experiments/run/asked.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/sweep/campaign.h"
+#include "experiments/study/released.h"
 #include "sim/base/mem.h"
 
 static const struct option own_options[] = {
@@ -154,6 +155,11 @@ static void print(const struct limits *l) {
     printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
            "runtime, memory and limits, and the decisions that seed %" PRIu64 " draws\n",
            l->asked.request.options.seed);
+    const char *systems[ASKED_MOST_SYSTEMS];
+    for (size_t i = 0; i < l->n; i++) {
+        systems[i] = l->names[i];
+    }
+    released_print(systems, l->n, stdout);
     print_warnings(l);
 }
 

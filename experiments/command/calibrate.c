@@ -65,7 +65,8 @@ static const struct option own_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_calibrate[] = {own_options, json_options, NULL};
+static const struct option *const options_of_calibrate[] = {own_options, json_options,
+                                                            format_option, NULL};
 
 /* What the command line asks for, and what is open while it runs. */
 struct asked_calibration {
@@ -274,44 +275,66 @@ static void close_asked(struct asked_calibration *asked) {
 
 /* ---- telling ---- */
 
-static void print_errors(const char *what, const struct error_summary *errors) {
+static void add_errors(struct table *table, const char *steps, const struct error_summary *errors) {
     if (errors->n > 0) {
-        printf("%-13s%zu steps, off by %.2f %% (median), %.2f %% (95th percentile)\n", what,
-               errors->n, 100 * errors->median, 100 * errors->p95);
+        table_add(table, "s i %.2f %.2f", steps, (int64_t)errors->n, 100 * errors->median,
+                  100 * errors->p95);
     }
+}
+
+/* How far off the prices of whole steps are. */
+static void print_errors(const struct calibration_report *report) {
+    struct table *table = table_open("steps|number|median error %|95th percentile %");
+    add_errors(table, "fitted", &report->fitted);
+    add_errors(table, "held out", &report->held_out);
+    add_errors(table, "mixed", &report->mixed);
+    table_print(table, stdout);
+    table_close(table);
+}
+
+/* What a step takes beyond its operators. */
+static void print_host(const struct calibration_report *report) {
+    struct table *table = table_open("kind of step|beyond its operators|for each request");
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            char step[32], request[32];
+            table_text(table, step_kind_names[kind]);
+            table_shown(table, fit->step_ns, num_format_ns(step, sizeof step, fit->step_ns));
+            table_shown(table, fit->request_ns,
+                        num_format_ns(request, sizeof request, fit->request_ns));
+        }
+    }
+    table_print(table, stdout);
+    table_close(table);
 }
 
 static void print_report(const struct asked_calibration *asked,
                          const struct calibration_report *report) {
-    char free_text[32], peak[32], step[32], request[32];
+    char free_text[32], peak[32];
     const struct calibration_steps *steps = &report->steps;
-    printf("%s on %s: %zu points in %" PRIu32 " rounds\n", asked->system->model->name,
-           asked->device.facts.name, report->n_points, report->n_rounds);
+    printf("%s on %s: %zu points, each measured in %" PRIu32 " round%s\n",
+           asked->system->model->name, asked->device.facts.name, report->n_points, report->n_rounds,
+           report->n_rounds == 1 ? "" : "s");
     if (asked->n_ranks > 1) {
         printf("ranks        %" PRIu64 " hold the model together: one's operators, what they "
                "exchange, and steps of all\n",
                asked->n_ranks);
     }
-    printf("spread       %.2f %% (median), %.2f %% (95th percentile) between a point's rounds\n",
+    printf("spread       %.2f %% (median), %.2f %% (95th percentile) between a point's repeats\n",
            100 * report->spread_median, 100 * report->spread_p95);
-    printf("reference    %" PRId64 "^3 in %.6g us at first, %.6g us (median), drift %.2f %%\n",
+    printf("reference    a product of %" PRId64 "^3 took %.6g us at first, %.6g us (median): drift "
+           "%.2f %%\n",
            report->reference_size, report->reference_first_us, report->reference_median_us,
            100 * report->reference_drift);
-    printf("rates        products of %.4g TFLOP/s, weights at %.4g TB/s, at best\n",
+    printf("best rates   products at %.4g TFLOP/s, weights read at %.4g TB/s\n",
            report->best_flops * 1e-12, report->best_bandwidth * 1e-12);
-    printf("steps        %zu of %zu in the fit\n", report->n_fitted, report->n_fittable);
+    printf("steps        %zu of %zu whole steps were fitted to\n", report->n_fitted,
+           report->n_fittable);
     printf(
         "correction   whole steps take %.3f of the sum of their operators; by operator and rows in "
         "the profile\n",
         report->correction.all);
-    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        const struct host_fit *fit = &report->host[kind];
-        if (fit->given) {
-            printf("%-13s%s a step beyond its operators, and %s for each request\n",
-                   step_kind_names[kind], num_format_ns(step, sizeof step, fit->step_ns),
-                   num_format_ns(request, sizeof request, fit->request_ns));
-        }
-    }
     const struct power *power = &report->power;
     if (power_is_known(power)) {
         printf("power        %.4g W at rest, %.4g W more when busy, %.4g W more where "
@@ -325,17 +348,19 @@ static void print_report(const struct asked_calibration *asked,
                100 * report->power_errors.time, 100 * report->power_errors.unslowed,
                100 * report->power_errors.watts);
     }
-    print_errors("fitted", &report->fitted);
-    print_errors("held out", &report->held_out);
-    print_errors("mixed", &report->mixed);
-    printf("additivity   mixed steps take %.3f of their sides alone, by the prices %.3f\n",
-           report->additivity_measured, report->additivity_predicted);
+    if (report->mixed.n > 0) {
+        printf("mixed steps  take %.3f of the time of their parts run alone; by the prices %.3f\n",
+               report->additivity_measured, report->additivity_predicted);
+    }
     printf("memory       %s free after the weights, %s activations at most; %" PRId64
            " pages of %" PRId64 " tokens for %s\n",
            num_format_bytes(free_text, sizeof free_text, (double)report->free_bytes),
            num_format_bytes(peak, sizeof peak, (double)steps->activation_peak_bytes),
            report->kv_pages, report->kv_page_tokens, asked->system->name);
-    printf("written to   %s\n", asked->path);
+    printf("written to   %s\n\n", asked->path);
+    print_host(report);
+    printf("\n");
+    print_errors(report);
 }
 
 static json_t *errors_json(const struct error_summary *errors) {

@@ -12,6 +12,7 @@
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/study/measured_step.h"
+#include "experiments/study/released.h"
 #include "experiments/study/step.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -427,6 +428,8 @@ static json_t *settled_json(const struct settled *s) {
 
 static void print_head(const struct system *system, const struct asked_step *step) {
     printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name, step->text);
+    const char *name = system->name;
+    released_print(&name, 1, stdout);
     printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
     system_print_provenance(system, stdout);
     const struct host host = system_host(system);

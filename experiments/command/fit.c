@@ -28,9 +28,28 @@ static const struct option own_options[] = {
     {"name", "NAME", "what --out calls that process (default: MODEL/measured)", false},
     {NULL, NULL, NULL, false},
 };
-static const struct option *const groups[] = {own_options, json_options, NULL};
+static const struct option *const groups[] = {own_options, json_options, format_option, NULL};
 
-static int fit_constants(struct err *err) {
+/* Takes the table. */
+static void show_table(struct table *table) {
+    table_print(table, stdout);
+    table_close(table);
+}
+
+static json_t *rows_of(struct table *table) {
+    json_t *rows = table_json(table);
+    table_close(table);
+    return rows;
+}
+
+/* The same, where it is all that there is to say. */
+static int show_alone(const struct options *options, struct table *table, struct err *err) {
+    int status = cmd_print_table(options, table, err);
+    table_close(table);
+    return status;
+}
+
+static int fit_constants(const struct options *options, struct err *err) {
     struct config calibrated;
     struct fit fits[MOST_FITS];
     char path[PATH_CHARS];
@@ -42,7 +61,7 @@ static int fit_constants(struct err *err) {
     }
     status = fit_all(&calibrated, fits, MOST_FITS, &n, err);
     if (status == 0) {
-        fit_print(fits, n, stdout);
+        status = show_alone(options, fit_table(fits, n), err);
     }
     config_fini(&calibrated);
     return status;
@@ -80,7 +99,23 @@ static int write_shapes(const void *fitted, FILE *out, struct err *err) {
                        n, out, err);
 }
 
-static int fit_shapes(const char *out, struct err *err) {
+static int show_shapes(const struct options *options, const struct shapes *shapes,
+                       struct err *err) {
+    struct table *found = curves_shapes(&shapes->curves, shapes->fits, shapes->n);
+    struct table *points = curves_points(&shapes->curves, shapes->fits, shapes->n);
+    if (options_has(options, "json")) {
+        return cmd_print_json(
+            json_pack("{s:o, s:o}", "shapes", rows_of(found), "points", rows_of(points)), err);
+    }
+    show_table(found);
+    printf(
+        "\neach point as printed, by the stored and the fitted shape, and by a fit without it\n");
+    show_table(points);
+    return 0;
+}
+
+static int fit_shapes(const struct options *options, struct err *err) {
+    const char *out = options_text(options, "out");
     static struct shapes shapes;
     char path[PATH_CHARS];
     int status =
@@ -97,7 +132,7 @@ static int fit_shapes(const char *out, struct err *err) {
         status = write_out(out, write_shapes, &shapes, err);
     }
     if (status == 0) {
-        curves_print(&shapes.curves, shapes.fits, shapes.n, stdout);
+        status = show_shapes(options, &shapes, err);
     }
     curves_close(&shapes.curves);
     return status;
@@ -111,7 +146,21 @@ static int write_edits(const void *fitted, FILE *out, struct err *err) {
                        n, out, err);
 }
 
-static int fit_edits(const char *out, struct err *err) {
+static int show_edits(const struct options *options, const struct edits *edits, struct err *err) {
+    struct table *found = edits_constants(edits), *rows = edits_table(edits);
+    if (options_has(options, "json")) {
+        return cmd_print_json(
+            json_pack("{s:o, s:o}", "constants", rows_of(found), "rows", rows_of(rows)), err);
+    }
+    show_table(found);
+    printf("\n");
+    show_table(rows);
+    edits_say(edits, stdout);
+    return 0;
+}
+
+static int fit_edits(const struct options *options, struct err *err) {
+    const char *out = options_text(options, "out");
     static struct edits edits;
     char path[PATH_CHARS];
     if (edits_open(data_path(path, sizeof path, "experiments/study/paper/edit_modes.csv"), &edits,
@@ -121,7 +170,7 @@ static int fit_edits(const char *out, struct err *err) {
     edits_fit(&edits);
     int status = out != NULL ? write_out(out, write_edits, &edits, err) : 0;
     if (status == 0) {
-        edits_print(&edits, stdout);
+        status = show_edits(options, &edits, err);
     }
     edits_close(&edits);
     return status;
@@ -137,7 +186,8 @@ static int write_located(const void *fitted, FILE *out, struct err *err) {
     return locations_write(&located->locations, located->fits, out, err);
 }
 
-static int fit_locations(const char *out, struct err *err) {
+static int fit_locations(const struct options *options, struct err *err) {
+    const char *out = options_text(options, "out");
     struct located located;
     char path[PATH_CHARS];
     int status = locations_open(data_path(path, sizeof path, "experiments/study/locations.csv"),
@@ -154,7 +204,7 @@ static int fit_locations(const char *out, struct err *err) {
         status = write_out(out, write_located, &located, err);
     }
     if (status == 0) {
-        locations_print(&located.locations, located.fits, stdout);
+        status = show_alone(options, locations_table(&located.locations, located.fits), err);
     }
     free(located.fits);
     locations_close(&located.locations);
@@ -231,23 +281,21 @@ static int run(const struct options *options, struct err *err) {
         return err_usage(err, "fit takes no word but 'shapes', 'edits' or 'decode', not '%s'",
                          what);
     }
-    if (!shapes && !decode && !edits && options->n_given > 0) {
-        return err_usage(err, "--%s goes with `fit decode`", options->given[0].option->name);
+    if (!shapes && !decode && !edits && options_has(options, "out")) {
+        return err_usage(err, "--out goes with `fit shapes`, `fit edits` and `fit decode`");
     }
     if (decode && (options_has(options, "from") || options_has(options, "process"))) {
         return fit_measured(options, err);
     }
     if (options_has(options, "from") || options_has(options, "process") ||
-        options_has(options, "judge") || options_has(options, "name") ||
-        options_has(options, "json")) {
-        return err_usage(err, "--from, --judge, --process, --name and --json go with `fit decode "
-                              "--from TRACE`");
+        options_has(options, "judge") || options_has(options, "name")) {
+        return err_usage(err, "--from, --judge, --process and --name go with `fit decode --from "
+                              "TRACE`");
     }
-    const char *out = options_text(options, "out");
-    return edits    ? fit_edits(out, err)
-           : shapes ? fit_shapes(out, err)
-           : decode ? fit_locations(out, err)
-                    : fit_constants(err);
+    return edits    ? fit_edits(options, err)
+           : shapes ? fit_shapes(options, err)
+           : decode ? fit_locations(options, err)
+                    : fit_constants(options, err);
 }
 
 const struct command command_fit = {

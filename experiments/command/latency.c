@@ -16,6 +16,7 @@
 #include "experiments/run/asked.h"
 #include "experiments/run/compose.h"
 #include "experiments/study/measured_step.h"
+#include "experiments/study/released.h"
 #include "experiments/study/step.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
@@ -370,6 +371,11 @@ static int show_all(const struct options *options, struct question *q, FILE *csv
         status = show_system(q, q->names[i], table, csv, err);
     }
     status = status == 0 ? cmd_print_table(options, table, err) : status;
+    const char *systems[ASKED_MOST_SYSTEMS];
+    for (size_t i = 0; i < q->n_systems; i++) {
+        systems[i] = q->names[i];
+    }
+    released_print(systems, status != 0 || options_has(options, "json") ? 0 : q->n_systems, stdout);
     cautions_print(&q->cautions, options_has(options, "json") ? stderr : stdout);
     table_close(table);
     return status;

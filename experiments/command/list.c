@@ -9,6 +9,7 @@
 #include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/study/collectives.h"
+#include "experiments/study/released.h"
 #include "sim/base/input/config.h"
 #include "sim/base/input/datadir.h"
 #include "sim/base/names.h"
@@ -87,14 +88,19 @@ static int list_system(void *state, const char *name, const char *doc) {
     struct listing *out = state;
     char text[128];
     const char *live = live_words(name, text, out->err);
-    table_add(out->rows, "s s s", name, doc, live);
-    return live == NULL ? err_status(out->err) : 0;
+    struct released released;
+    int status = released_named(name, &released, out->err);
+    table_add(out->rows, "s s s s", name, released.is_published ? "published" : "design", doc,
+              live);
+    return live == NULL ? err_status(out->err) : status;
 }
 
 static void list_systems(struct listing *out) {
-    out->rows = table_open("name|what|live");
-    out->note = "live: with --backend cpu or cuda. `unmask list features` says of each thing that "
-                "does not run live why not, and what to set instead\n";
+    out->rows = table_open("name|kind|what|live");
+    out->note =
+        "published: stands for code that was released; design: as designed, on our own "
+        "runtime\nlive: with --backend cpu or cuda. `unmask list features` says of each thing "
+        "that does not run live why not, and what to set instead\n";
     (void)system_list(list_system, out, out->err);
     out->params = table_open(param_columns);
     add_params(out->params, "every system", "", system_params, system_n_params);

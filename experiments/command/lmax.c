@@ -10,6 +10,7 @@
 #include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/study/released.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/memory/stream.h"
@@ -355,6 +356,11 @@ static void print_people(const struct question *q) {
         }
     }
     struct cautions cautions = {0};
+    const char *systems[ASKED_MOST_SYSTEMS];
+    for (size_t i = 0; i < q->n; i++) {
+        systems[i] = q->lines[i].name;
+    }
+    released_print(systems, q->n, stdout);
     for (size_t i = 0; i < q->n; i++) {
         cautions_add(&cautions, q->lines[i].name, &q->lines[i].warnings);
     }

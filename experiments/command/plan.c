@@ -14,6 +14,7 @@
 #include "experiments/command/plan_outcome.h"
 #include "experiments/command/plan_picture.h"
 #include "experiments/run/asked.h"
+#include "experiments/study/released.h"
 #include "experiments/study/step.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
@@ -378,6 +379,8 @@ static json_t *warnings_json(const struct system *system) {
 
 static void print_warnings(const struct system *system) {
     struct warnings warnings = {0};
+    const char *name = system->name;
+    released_print(&name, 1, stdout);
     system_warn_of_unread_in_step(system, &warnings);
     caution_print(&warnings, stdout);
 }

@@ -10,6 +10,7 @@
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/same_batches.h"
+#include "experiments/study/released.h"
 
 static const struct option own_options[] = {
     {"db", "FILE", "the database", false},
@@ -156,6 +157,7 @@ static void print_text(const struct composition *c, const struct wanted *wanted)
     if (is_compared(c)) {
         accuracy_print(&c->accuracy, stdout);
     }
+    released_print(&c->facts.system, 1, stdout);
     compose_print_warnings(c, stdout);
 }
 

@@ -11,6 +11,7 @@
 #include "experiments/run/decode_out.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/recorder.h"
+#include "experiments/study/released.h"
 
 static const struct option own_options[] = {
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
@@ -210,6 +211,7 @@ static int print(const struct options *options, const struct composition *compos
     summary_print(&composition->summary, &composition->facts, stdout);
     limit_print(object, stdout);
     compose_print(composition, stdout);
+    released_print(&composition->facts.system, 1, stdout);
     compose_print_warnings(composition, stdout);
     json_decref(object);
     return 0;

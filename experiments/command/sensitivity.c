@@ -10,6 +10,7 @@
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/sweep/campaign.h"
+#include "experiments/study/released.h"
 #include "sim/base/input/config.h"
 #include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
@@ -235,6 +236,8 @@ static int print_claim(const struct claim *claim, const struct campaign_point *p
         printf("%s: %s over %s on %s\nover %s: %s\n\n", claim->text, claim->systems.word[0],
                claim->systems.word[1], claim->gpu, claim->key, claim->why);
         table_print(table, stdout);
+        const char *const systems[] = {claim->systems.word[0], claim->systems.word[1]};
+        released_print(systems, 2, stdout);
         printf("\n");
     } else if (status == 0) {
         json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name",

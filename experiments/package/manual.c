@@ -43,12 +43,16 @@ static const struct {
     {"endpoints", manual_endpoints}, {"pages", list_pages},
     {"bash", manual_bash},           {"zsh", manual_zsh},
     {"fish", manual_fish},           {"python", manual_python},
+    {"groups", manual_groups},
 };
 
 int main(int argc, char **argv) {
     int status = ERR_USAGE;
     if (argc == 3 && strcmp(argv[1], "page") == 0) {
         status = print_page(argv[2]);
+    }
+    if (argc == 3 && strcmp(argv[1], "group") == 0 && manual_group(argv[2], stdout)) {
+        status = 0;
     }
     for (size_t i = 0; argc == 2 && i < sizeof parts / sizeof parts[0]; i++) {
         if (strcmp(argv[1], parts[i].name) == 0) {
@@ -57,8 +61,8 @@ int main(int argc, char **argv) {
         }
     }
     if (status != 0) {
-        fprintf(stderr, "usage: manual commands|keys|features|fields|endpoints|pages|page "
-                        "NAME|bash|zsh|fish|python\n");
+        fprintf(stderr, "usage: manual commands|groups|group NAME|keys|features|fields|endpoints|"
+                        "pages|page NAME|bash|zsh|fish|python\n");
     }
     return fflush(stdout) != 0 ? ERR_WORLD : status;
 }

@@ -3,12 +3,18 @@
 #ifndef UNMASK_EXPERIMENTS_PACKAGE_MANUAL_H
 #define UNMASK_EXPERIMENTS_PACKAGE_MANUAL_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "experiments/command/commands.h"
 
-/* docs/reference/commands.md and keys.md. */
+/* docs/reference/commands.md, and a page of docs/reference/commands for each group: the commands
+ * that begin with one word. */
 void manual_commands(FILE *out);
+void manual_groups(FILE *out); /* their names, a line each */
+/* False: there is none. */
+bool manual_group(const char *group, FILE *out);
+/* docs/reference/keys.md. */
 void manual_keys(FILE *out);
 /* docs/reference/features.md and fields.md. */
 void manual_features(FILE *out);

@@ -64,26 +64,70 @@ static void paragraphs(const char *text, FILE *out) {
     fprintf(out, is_fenced ? "```\n" : "");
 }
 
+static void command_section(const struct command *c, FILE *out) {
+    fprintf(out, "\n## %s\n\n`unmask %s%s%s [OPTION...]`: %s\n\n", c->name, c->name,
+            c->words[0] != '\0' ? " " : "", c->words, c->doc);
+    if (c->more != NULL) {
+        paragraphs(c->more, out);
+        fputc('\n', out);
+    }
+    fprintf(out, "| option | meaning |\n|---|---|\n");
+    for (size_t g = 0; c->options[g] != NULL; g++) {
+        for (const struct option *o = c->options[g]; o->name != NULL; o++) {
+            fprintf(out, "| `%s%s%s%s` | ", dashes(o), o->name, o->value != NULL ? " " : "",
+                    o->value != NULL ? o->value : "");
+            doc_cell(o->doc, " (read where ", ")", out);
+            fprintf(out, " |\n");
+        }
+    }
+}
+
+static size_t group_length(const struct command *command) {
+    return strcspn(command->name, " ");
+}
+
+/* The first command of each group alone. */
+static bool begins_group(size_t i) {
+    const size_t n = group_length(commands[i]);
+    return i == 0 || n != group_length(commands[i - 1]) ||
+           strncmp(commands[i]->name, commands[i - 1]->name, n) != 0;
+}
+
+void manual_groups(FILE *out) {
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        if (begins_group(i)) {
+            fprintf(out, "%.*s\n", (int)group_length(commands[i]), commands[i]->name);
+        }
+    }
+}
+
+bool manual_group(const char *group, FILE *out) {
+    bool found = false;
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        const size_t n = group_length(commands[i]);
+        if (n == strlen(group) && strncmp(commands[i]->name, group, n) == 0) {
+            if (!found) {
+                fprintf(out,
+                        "# unmask %s\n\nMade by `make reference` from the program's own tables; "
+                        "`unmask %s --help` prints the same. [All commands](../commands.md)\n",
+                        group, commands[i]->name);
+            }
+            found = true;
+            command_section(commands[i], out);
+        }
+    }
+    return found;
+}
+
 void manual_commands(FILE *out) {
     fprintf(out, "# Commands\n\nMade by `make reference` from the program's own tables; "
-                 "`unmask COMMAND --help` prints the same.\n");
+                 "`unmask COMMAND --help` prints what its page says.\n\n| command | what it does "
+                 "|\n|---|---|\n");
     for (size_t i = 0; commands[i] != NULL; i++) {
-        const struct command *c = commands[i];
-        fprintf(out, "\n## %s\n\n`unmask %s%s%s [OPTION...]`: %s\n\n", c->name, c->name,
-                c->words[0] != '\0' ? " " : "", c->words, c->doc);
-        if (c->more != NULL) {
-            paragraphs(c->more, out);
-            fputc('\n', out);
-        }
-        fprintf(out, "| option | meaning |\n|---|---|\n");
-        for (size_t g = 0; c->options[g] != NULL; g++) {
-            for (const struct option *o = c->options[g]; o->name != NULL; o++) {
-                fprintf(out, "| `%s%s%s%s` | ", dashes(o), o->name, o->value != NULL ? " " : "",
-                        o->value != NULL ? o->value : "");
-                doc_cell(o->doc, " (read where ", ")", out);
-                fprintf(out, " |\n");
-            }
-        }
+        fprintf(out, "| [%s](commands/%.*s.md) | ", commands[i]->name,
+                (int)group_length(commands[i]), commands[i]->name);
+        cell(commands[i]->doc, out);
+        fprintf(out, " |\n");
     }
 }
 

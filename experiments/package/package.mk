@@ -23,6 +23,9 @@ TEMPLATES := $(wildcard tests/plugins/template_*.c)
 
 reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, and Python's options, from the program's tables
 	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
+	$(Q)rm -rf docs/reference/commands && mkdir docs/reference/commands
+	$(Q)for group in $$($(BUILD)/manual groups); do \
+	    $(BUILD)/manual group $$group >docs/reference/commands/$$group.md || exit 1; done
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
 	$(Q)$(BUILD)/manual features >docs/reference/features.md
 	$(Q)$(BUILD)/manual fields >docs/reference/fields.md

@@ -250,27 +250,35 @@ int curves_fit(const struct curves *curves, void (*told)(void *state, size_t n_d
     return status;
 }
 
-void curves_print(const struct curves *curves, const struct curve_fit *fits, size_t n, FILE *out) {
+struct table *curves_shapes(const struct curves *curves, const struct curve_fit *fits, size_t n) {
+    struct table *table =
+        table_open("shape|points|of|distance|stored distance|position_spread|stored "
+                   "position_spread|gap|context|step_spread|off %|left out off %");
     for (size_t i = 0; i < n; i++) {
         const struct curve_fit *fit = &fits[i];
-        fprintf(out,
-                "shape %s, fitted to %zu points of %s: distance %.4f, position_spread %.4f (stored "
-                "%.4f, %.4f); gap %g, context %g, step_spread %g as assumed\n"
-                "  off by %.1f %% (root mean square), on points left out by %.1f %%\n"
-                "  %9s %6s %11s %8s %8s %8s %8s  %s\n",
-                fit->shape, fit->n, curves->points[fit->predicted[0].point].model,
-                fit->process.distance, fit->process.position_spread, fit->stored.distance,
-                fit->stored.position_spread, fit->process.gap, fit->process.context,
-                fit->process.step_spread, 100 * fit->misfit, 100 * fit->left_out, "threshold",
-                "block", "temperature", "printed", "stored", "fitted", "left out", "how");
-        for (size_t k = 0; k < fit->n; k++) {
-            const struct curve_predicted *at = &fit->predicted[k];
+        table_add(table, "s i s %.4f %.4f %.4f %.4f %g %g %g %.1f %.1f", fit->shape,
+                  (int64_t)fit->n, curves->points[fit->predicted[0].point].model,
+                  fit->process.distance, fit->stored.distance, fit->process.position_spread,
+                  fit->stored.position_spread, fit->process.gap, fit->process.context,
+                  fit->process.step_spread, 100 * fit->misfit, 100 * fit->left_out);
+    }
+    return table;
+}
+
+struct table *curves_points(const struct curves *curves, const struct curve_fit *fits, size_t n) {
+    struct table *table =
+        table_open("shape|threshold|block|temperature|printed|stored|fitted|left out|how|source");
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < fits[i].n; k++) {
+            const struct curve_predicted *at = &fits[i].predicted[k];
             const struct curve_point *point = &curves->points[at->point];
-            fprintf(out, "  %9.2f %6u %11g %8.2f %8.2f %8.2f %8.2f  %s: %s\n", point->at.threshold,
-                    point->at.block_tokens, point->at.temperature, point->printed, at->stored,
-                    at->fitted, at->left_out, point->how, point->source);
+            table_add(table, "s %.2f u %g %.2f %.2f %.2f %.2f s s", fits[i].shape,
+                      point->at.threshold, point->at.block_tokens, point->at.temperature,
+                      point->printed, at->stored, at->fitted, at->left_out, point->how,
+                      point->source);
         }
     }
+    return table;
 }
 
 size_t curves_numbers(const struct curve_fit *fits, size_t n, struct fitted_number *out) {

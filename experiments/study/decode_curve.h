@@ -14,6 +14,7 @@
 
 #include <stdio.h>
 
+#include "experiments/cli/table.h"
 #include "experiments/study/fit.h"
 #include "sim/decode/location.h"
 
@@ -56,7 +57,10 @@ struct curve_fit {
 int curves_fit(const struct curves *curves, void (*told)(void *state, size_t n_done), void *state,
                struct curve_fit out[CURVE_MOST_SHAPES], size_t *n, struct err *err);
 
-void curves_print(const struct curves *curves, const struct curve_fit *fits, size_t n, FILE *out);
+/* What was fitted, a row a shape, and each point as it was printed, as the stored and the fitted
+ * shape give it, and as a fit without it does. To be closed. */
+struct table *curves_shapes(const struct curves *curves, const struct curve_fit *fits, size_t n);
+struct table *curves_points(const struct curves *curves, const struct curve_fit *fits, size_t n);
 
 /* The numbers of experiments/study/decode.ini that were fitted: 3 a shape. */
 size_t curves_numbers(const struct curve_fit *fits, size_t n, struct fitted_number *out);

@@ -163,24 +163,34 @@ static double percent(double ours, double printed) {
     return 100 * (ours / printed - 1);
 }
 
-void edits_print(const struct edits *edits, FILE *out) {
-    size_t n = 0, n_within = 0;
+struct table *edits_constants(const struct edits *edits) {
     const struct decode_process *stored = &edits->rows[0].of;
-    fprintf(out,
-            "edit_location %.4f, edit_scale %.4f (stored %.4f, %.4f); edit_share %g as assumed\n"
-            "%-22s %4s %8s %8s %7s %8s %7s %8s %7s\n",
-            edits->location, edits->scale, stored->edit_location, stored->edit_scale,
-            stored->edit_share, "benchmark", "mode", "printed", "stored", "off", "fitted", "off",
-            "moved", "off");
+    struct table *table = table_open("constant|fitted|stored");
+    table_add(table, "s %.4f %.4f", "edit_location", edits->location, stored->edit_location);
+    table_add(table, "s %.4f %.4f", "edit_scale", edits->scale, stored->edit_scale);
+    table_add(table, "s - %g", "edit_share (assumed)", stored->edit_share);
+    return table;
+}
+
+struct table *edits_table(const struct edits *edits) {
+    struct table *table = table_open("benchmark|mode|printed|stored|stored off %|fitted|fitted off "
+                                     "%|moved|moved off %|fitted to");
     for (size_t i = 0; i < edits->n; i++) {
         const struct edit_row *row = &edits->rows[i];
-        const double off = percent(row->fitted, row->printed);
+        table_add(table, "s s %.2f %.2f %+.0f %.2f %+.0f %.2f %+.0f s", row->benchmark, row->mode,
+                  row->printed, row->stored, percent(row->stored, row->printed), row->fitted,
+                  percent(row->fitted, row->printed), row->moved, percent(row->moved, row->printed),
+                  row->is_fitted ? "yes" : "no");
+    }
+    return table;
+}
+
+void edits_say(const struct edits *edits, FILE *out) {
+    size_t n = 0, n_within = 0;
+    for (size_t i = 0; i < edits->n; i++) {
+        const struct edit_row *row = &edits->rows[i];
         n += !row->is_fitted;
-        n_within += !row->is_fitted && fabs(off) <= 20;
-        fprintf(out, "%-22s %4s %8.2f %8.2f %+6.0f%% %8.2f %+6.0f%% %8.2f %+6.0f%%%s\n",
-                row->benchmark, row->mode, row->printed, row->stored,
-                percent(row->stored, row->printed), row->fitted, off, row->moved,
-                percent(row->moved, row->printed), row->is_fitted ? "  fitted to" : "");
+        n_within += !row->is_fitted && fabs(percent(row->fitted, row->printed)) <= 20;
     }
     fprintf(out,
             "%zu of %zu rows that nothing was fitted to are within 20 %%. `moved`: where the task "

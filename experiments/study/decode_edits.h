@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "experiments/cli/table.h"
 #include "experiments/study/fit.h"
 #include "sim/base/input/csv.h"
 #include "sim/decode/process.h"
@@ -46,7 +47,11 @@ double edits_give(const struct decode_process *process, const struct edit_row *r
 /* Seconds. */
 void edits_fit(struct edits *edits);
 
-void edits_print(const struct edits *edits, FILE *out);
+/* What was fitted, and each printed row as the processes give it; to be closed. */
+struct table *edits_constants(const struct edits *edits);
+struct table *edits_table(const struct edits *edits);
+/* How many rows come out well to which nothing was fitted. */
+void edits_say(const struct edits *edits, FILE *out);
 
 /* The numbers of experiments/study/decode.ini that were fitted. */
 size_t edits_numbers(const struct edits *edits, struct fitted_number out[2]);

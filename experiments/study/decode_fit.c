@@ -234,20 +234,21 @@ int locations_fit(const struct locations *locations, void (*told)(void *state, s
     return status;
 }
 
-void locations_print(const struct locations *locations, const struct location_fit *fits,
-                     FILE *out) {
-    fprintf(out, "%-30s %-8s %9s %9s %9s %9s  %s\n", "process", "shape", "stored", "fitted",
-            "printed", "gives", "second sources");
+struct table *locations_table(const struct locations *locations, const struct location_fit *fits) {
+    struct table *table = table_open("process|shape|stored|fitted|printed|gives|second sources");
     for (size_t i = 0; i < locations->n; i++) {
         const struct location *row = &locations->rows[i];
-        fprintf(out, "%-30s %-8s %9.4f %9.4f ", row->process, row->shape, row->location,
-                fits[i].process.location);
+        table_add(table, "s s %.4f %.4f", row->process, row->shape, row->location,
+                  fits[i].process.location);
         if (isnan(row->printed)) {
-            fprintf(out, "%9s %9s  moved from %s\n", "-", "-", row->transferred_from);
+            char from[128];
+            snprintf(from, sizeof from, "moved from %s", row->transferred_from);
+            table_add(table, "- - s", from);
         } else {
-            fprintf(out, "%9.2f %9.2f  %s\n", row->printed, fits[i].reached, fits[i].error);
+            table_add(table, "%.2f %.2f s", row->printed, fits[i].reached, fits[i].error);
         }
     }
+    return table;
 }
 
 int locations_write(const struct locations *locations, const struct location_fit *fits, FILE *out,

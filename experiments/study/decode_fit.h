@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "experiments/cli/table.h"
 #include "sim/decode/location.h"
 #include "sim/decode/rollout.h"
 
@@ -61,7 +62,8 @@ int locations_fit(const struct locations *locations, void (*told)(void *state, s
                   void *state, struct location_fit *out, struct err *err);
 
 /* The table: stored locations next to fitted ones. */
-void locations_print(const struct locations *locations, const struct location_fit *fits, FILE *out);
+/* A row a process; to be closed. */
+struct table *locations_table(const struct locations *locations, const struct location_fit *fits);
 
 /* The file again, the locations and errors found in place of its own. */
 int locations_write(const struct locations *locations, const struct location_fit *fits, FILE *out,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "experiments/cli/table.h"
 #include "experiments/study/decode_measured.h"
 
 /* ---- numbers to compare ---- */
@@ -149,6 +150,14 @@ static void error_text(const struct measured *measured, char *text, size_t size)
 
 /* ---- printing ---- */
 
+/* A share as a percentage. */
+static void add_off(struct table *table, enum kind kind, double off) {
+    char text[32];
+    snprintf(text, sizeof text, kind == RELATIVE ? "%+.1f%%" : "%+.3f",
+             kind == RELATIVE ? 100 * off : off);
+    table_shown(table, off, text);
+}
+
 static void print_trace(const struct measured_trace *trace, FILE *out) {
     const struct decode_trace *of = trace->trace;
     const char *threshold = decode_trace_about(of, "decoder.threshold");
@@ -162,28 +171,22 @@ static void print_trace(const struct measured_trace *trace, FILE *out) {
             decode_trace_requests(of),
             trace->is_fitted ? "half of them fitted to, judged by the others"
                              : "judged by half of them");
-    fprintf(out, "  %-32s %9s %8s %9s %7s %9s %7s\n", "", "measured", "+-", "process", "off",
-            "assumed", "off");
+    struct table *table = table_open("number|measured|+-|process|process off|assumed|assumed off");
     for (int c = 0; c < N_COMPARED; c++) {
         struct number number;
-        if (!compare(trace, &compared[c], &number) || (c == 1 && !is_block_diffusion(trace))) {
-            continue;
+        if (compare(trace, &compared[c], &number) && (c != 1 || is_block_diffusion(trace))) {
+            table_add(table, "s %.3f %.3f %.3f", compared[c].name, number.measured, number.error,
+                      number.fitted);
+            add_off(table, compared[c].kind, number.off_fitted);
+            table_add(table, "%.3f", number.assumed);
+            add_off(table, compared[c].kind, number.off_assumed);
         }
-        char error[16] = "";
-        if (isfinite(number.error)) {
-            snprintf(error, sizeof error, "%.3f", number.error);
-        }
-        const char *unit = compared[c].kind == RELATIVE ? "%" : "";
-        double scale = compared[c].kind == RELATIVE ? 100 : 1;
-        int digits = compared[c].kind == RELATIVE ? 1 : 3;
-        fprintf(out, "  %-32s %9.3f %8s %9.3f %+6.*f%-1s %9.3f %+6.*f%s\n", compared[c].name,
-                number.measured, error, number.fitted, digits, scale * number.off_fitted, unit,
-                number.assumed, digits, scale * number.off_assumed, unit);
     }
     if (isfinite(trace->shift)) {
-        fprintf(out, "  %-32s %9s %8s %+9.3f\n", "logits that tokens a pass are off", "", "",
-                trace->shift);
+        table_add(table, "s - - %+.3f - - -", "logits that tokens a pass are off", trace->shift);
     }
+    table_print(table, out);
+    table_close(table);
 }
 
 static const struct constant {
@@ -218,14 +221,16 @@ static double constant_of(const struct decode_process *process, int i) {
 
 void measured_print(const struct measured *measured, FILE *out) {
     char error[128];
-    fprintf(out, "%-16s %9s %9s\n", "", "process", "assumed");
+    struct table *table = table_open("constant|process|assumed");
     for (int i = 0; i < N_CONSTANTS; i++) {
-        fprintf(out, "%-16s %9.4f %9.4f\n", constants[i].name, constant_of(&measured->fitted, i),
-                constant_of(&measured->assumed, i));
+        table_add(table, "s %.4f %.4f", constants[i].name, constant_of(&measured->fitted, i),
+                  constant_of(&measured->assumed, i));
     }
-    if (isfinite(measured->gain)) {
-        fprintf(out, "%-16s %9.4f %9s  (a system's)\n", "iteration.gain", measured->gain, "1");
+    if (isfinite(measured->gain)) { /* a system's, not the process's */
+        table_add(table, "s %.4f %.4f", "iteration.gain", measured->gain, 1.0);
     }
+    table_print(table, out);
+    table_close(table);
     for (size_t i = 0; i < measured->n; i++) {
         print_trace(&measured->traces[i], out);
     }

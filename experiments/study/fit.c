@@ -228,18 +228,20 @@ int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_
     return 0;
 }
 
-void fit_print(const struct fit *fits, size_t n, FILE *out) {
-    fprintf(out, "%-26s %10s %12s %10s %12s  %s\n", "constant", "stored", "gives", "fitted",
-            "gives", "fitted to");
+struct table *fit_table(const struct fit *fits, size_t n) {
+    struct table *table = table_open("constant|stored|stored gives|fitted|fitted gives|fitted to");
     for (size_t i = 0; i < n; i++) {
-        if (fits[i].measured != NULL) {
-            fprintf(out, "%-26s %10.6g %12s %10s %12s  %s (%s)\n", fits[i].name, fits[i].stored, "",
-                    "measured", "", fits[i].fitted_to, fits[i].measured);
-            continue;
+        const struct fit *fit = &fits[i];
+        if (fit->measured != NULL) {
+            char text[256];
+            snprintf(text, sizeof text, "%s (%s)", fit->fitted_to, fit->measured);
+            table_add(table, "s %.6g - s - s", fit->name, fit->stored, "measured", text);
+        } else {
+            table_add(table, "s %.7g %.2f %.7g %.2f s", fit->name, fit->stored, fit->stored_result,
+                      fit->fitted, fit->fitted_result, fit->fitted_to);
         }
-        fprintf(out, "%-26s %10.7g %12.2f %10.7g %12.2f  %s\n", fits[i].name, fits[i].stored,
-                fits[i].stored_result, fits[i].fitted, fits[i].fitted_result, fits[i].fitted_to);
     }
+    return table;
 }
 
 /* ---- an INI file with other numbers ---- */

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "experiments/cli/table.h"
 #include "sim/base/input/config.h"
 
 struct fit {
@@ -32,6 +33,6 @@ struct fitted_number {
 int fit_rewrite(const char *shipped, const struct fitted_number *numbers, size_t n, FILE *out,
                 struct err *err);
 
-void fit_print(const struct fit *fits, size_t n, FILE *out);
+struct table *fit_table(const struct fit *fits, size_t n); /* to be closed */
 
 #endif

@@ -74,9 +74,9 @@ static void print_those(const char *const *systems, size_t n, bool published, FI
     if (n_named > 0) {
         bool has_near = !published && near[0] != '\0';
         fprintf(out, "%s%s%s\n",
-                published ? ": as released, with the time that its host takes"
-                          : ": as designed, on our runtime; no one has released that",
-                has_near ? "; what was released: " : "", has_near ? near : "");
+                published ? ": stands for the code that was released"
+                          : ": as designed, on our own runtime, which no one has released",
+                has_near ? "; released code: " : "", has_near ? near : "");
     }
 }
 

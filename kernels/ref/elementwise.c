@@ -108,9 +108,10 @@ void ref_gate_up(const struct call_gate_up *call) {
 }
 
 void ref_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, double theta) {
-    for (int64_t p = 0; p < n_positions; p++) {
-        for (int64_t i = 0; i < rotary_size / 2; i++) {
-            const double angle = (double)p * pow(theta, -2.0 * (double)i / rotary_size);
+    for (int64_t i = 0; i < rotary_size / 2; i++) {
+        const double frequency = pow(theta, -2.0 * (double)i / rotary_size);
+        for (int64_t p = 0; p < n_positions; p++) {
+            const double angle = (double)p * frequency;
             cos_sin[p * rotary_size + 2 * i] = (float)cos(angle);
             cos_sin[p * rotary_size + 2 * i + 1] = (float)sin(angle);
         }

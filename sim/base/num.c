@@ -37,11 +37,9 @@ bool num_u64(const char *text, uint64_t max, uint64_t *out) {
     return true;
 }
 
-/* Digits alone, with a point among or after them: both the digits and the power of ten are exact
- * as doubles, so that their quotient is the nearest double, as strtod's. False: it is no such
- * number.
- */
-static bool plain_decimal(const char *text, double *out) {
+/* Both the digits and the power of ten are exact as doubles, so that their quotient is the nearest
+ * double, as strtod's. */
+const char *num_plain(const char *text, double *out) {
     static const double powers[] = {1,   1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                     1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
     enum { MOST_DIGITS = 15 };
@@ -55,12 +53,12 @@ static bool plain_decimal(const char *text, double *out) {
         }
         n_after += has_point;
         if (++n > MOST_DIGITS) {
-            return false;
+            return NULL;
         }
         digits = digits * 10 + (*text - '0');
     }
     *out = (double)digits / powers[n_after];
-    return n > 0 && *text == '\0';
+    return n > 0 ? text : NULL;
 }
 
 /* Reads a decimal prefix; `*rest` points after it. */
@@ -84,9 +82,10 @@ static bool decimal_prefix(const char *text, double *out, const char **rest) {
 }
 
 bool num_f64(const char *text, double *out) {
-    const char *rest;
     double value;
-    if (!plain_decimal(text, &value) && (!decimal_prefix(text, &value, &rest) || *rest != '\0')) {
+    const char *rest = num_plain(text, &value);
+    if ((rest == NULL || *rest != '\0') &&
+        (!decimal_prefix(text, &value, &rest) || *rest != '\0')) {
         return false;
     }
     *out = value;

@@ -26,6 +26,7 @@ MOST_LINES = 200
 MOST_CHARACTERS = 60  # of a table's cell
 MOST_NUMBERS = 2  # of a sentence
 SENTENCES_OVER = 0  # this many may have more; the number goes down, never up
+COMMANDS = "docs/reference/commands"  # a made page for each group of commands
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
         "docs/reference/fields.md": "fields", "docs/reference/endpoints.md": "endpoints",
         "experiments/python/unmask/_options.py": "python"}
@@ -155,7 +156,7 @@ def run_page(page, rules):
 def check_commands():
     rules = Rules()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        rows = [row for report in pool.map(lambda page: run_page(page, rules), [p for p in PAGES if p not in MADE])
+        rows = [row for report in pool.map(lambda page: run_page(page, rules), [p for p in PAGES if not is_made(p)])
                 for row in report]
     ran = [row for row in rows if row[3] is None]
     for page, line, command, reason, _ in rows:
@@ -171,11 +172,24 @@ def check_commands():
     print(f"docs: {len(ran)} commands run in {sum(row[4] for row in ran):.0f} s of CPU time, {len(rows) - len(ran)} not")
 
 
+def is_made(page):
+    return page in MADE or page.startswith(f"{COMMANDS}/")
+
+
+def manual(*words):
+    return subprocess.run([BUILD / "manual", *words], capture_output=True, text=True, check=True).stdout
+
+
 def check_made():
-    for page, what in MADE.items():
-        made = subprocess.run([BUILD / "manual", what], capture_output=True, text=True, check=True).stdout
-        if (ROOT / page).read_text() != made:
+    groups = {f"{COMMANDS}/{group}.md": manual("group", group) for group in manual("groups").split()}
+    for page, made in {**{page: manual(what) for page, what in MADE.items()}, **groups}.items():
+        if not (ROOT / page).is_file() or (ROOT / page).read_text() != made:
             fail(f"{page} is not what the program's tables say now; run make reference")
+    for page in (page for page in PAGES if page.startswith(f"{COMMANDS}/")):
+        if page not in groups:
+            fail(f"{page} is of no command; run make reference")
+        if (lines := (ROOT / page).read_text().count("\n")) > MOST_LINES:
+            fail(f"{page}: {lines} lines, at most {MOST_LINES}")
 
 
 def check_profiles():
@@ -310,7 +324,7 @@ def check_pages():
     over = {}
     for page in PAGES:
         text = (ROOT / page).read_text()
-        if page in MADE or not (page.startswith("docs/") or page == "README.md"):
+        if is_made(page) or not (page.startswith("docs/") or page == "README.md"):
             continue
         if text.count("\n") > MOST_LINES:
             fail(f"{page}: {text.count(chr(10))} lines, at most {MOST_LINES}")
@@ -338,7 +352,7 @@ def check_links():
             other = os.path.normpath(os.path.join(os.path.dirname(page), link)) if link else page
             if (ROOT / other).is_file() and other.endswith(".md") and anchor not in anchors_of(other):
                 fail(f"{page}: {other} has no #{anchor}")
-        for code in re.findall(r"`([\w./*-]+/[\w./*-]+)`", text) if page not in MADE else ():
+        for code in re.findall(r"`([\w./*-]+/[\w./*-]+)`", text) if not is_made(page) else ():
             if code.split("/")[0] in tops and not (glob.glob(str(ROOT / code) + "*") or FORM.search(code) or
                                                    is_measurement(code, index)):
                 fail(f"{page}: there is no {code}")

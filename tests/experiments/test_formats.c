@@ -102,4 +102,19 @@ TEST(a_figure_prints_its_table_and_draws_in_the_width_that_was_asked_for) {
     REFUSES(2, "--width does nothing here", "figure", "dllm-serve-fig3", "--width", "5");
 }
 
+TEST(what_is_fitted_is_a_table_too) {
+    struct output fit = CLI("fit", "edits", "--format", "csv");
+    ASSERT_SAYS(fit.out, "constant,fitted,stored\nedit_location,");
+    ASSERT_SAYS(fit.out, "\n\nbenchmark,mode,printed,");
+    ASSERT_SAYS(fit.err, "rows that nothing was fitted to");
+    struct output json = CLI("fit", "edits", "--json");
+    json_t *root = json_loads(json.out, 0, NULL);
+    /* Two tables, with their headings and the empty line between them. */
+    ck_assert_uint_eq(count(fit.out, "\n"), json_array_size(json_object_get(root, "constants")) +
+                                                json_array_size(json_object_get(root, "rows")) + 3);
+    json_decref(root);
+    output_free(&json);
+    output_free(&fit);
+}
+
 SUITE("formats")

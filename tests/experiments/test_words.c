@@ -130,11 +130,30 @@ TEST(figures_of_the_engine_are_labelled) {
     free(text);
 }
 
+TEST(runs_steps_and_lists_say_what_is_a_design) {
+    static const char *const asked[][4] = {{"run", "--requests", "3"},
+                                           {"explain"},
+                                           {"plan"},
+                                           {"plan", "latency"},
+                                           {"bound", "--requests", "3"}};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const char *const *words = asked[i];
+        char *text = words[1] == NULL   ? PRINTS(words[0])
+                     : words[2] == NULL ? PRINTS(words[0], words[1])
+                                        : PRINTS(words[0], words[1], words[2]);
+        ck_assert_msg(has(text, "\ndesigns      "), "%s %zu", words[0], i);
+        free(text);
+    }
+    char *text = PRINTS("list", "systems", "--format", "csv");
+    ck_assert(has(text, "\nnative,published,") && has(text, "\ndllm-serve,design,"));
+    free(text);
+}
+
 TEST(tables_tell_designs_from_what_was_published) {
     char *text = PRINTS("compare", "--systems", "dllm-serve,dllm-serve-published,vanilla", "--rate",
                         "0.1", "--requests", "5");
     ck_assert(has(text, "\ndesigns      dllm-serve, vanilla: ") &&
-              has(text, "; what was released: dllm-serve-published, vanilla-published\n"));
+              has(text, "; released code: dllm-serve-published, vanilla-published\n"));
     ck_assert(has(text, "\npublished    dllm-serve-published: "));
     free(text);
     text = PRINTS("capacity", "--system", "dllm-serve-published", "--slo", "p99 latency<60s",

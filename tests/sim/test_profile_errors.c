@@ -57,6 +57,27 @@ TEST(the_order_of_rows_and_of_questions_decides_nothing) {
     profile_close(b);
 }
 
+/* Plain rows are read in one walk, others by their columns. */
+TEST(a_row_is_the_same_however_its_numbers_are_spelled) {
+    struct profile *plain = parse(HEAD "gemm,1,512,512,2.5\ngemm,2,512,512,f32,3\n"
+                                       "gemm,2,512,512,20.25\nelementwise,4096,2\n"
+                                       "elementwise,8192,0.125\n");
+    struct profile *others = parse(HEAD "gemm,1,512,512,25e-1\r\ngemm,2,512,512,f32,+3\n"
+                                        "gemm,2,512,0000000000512,2.025e1\nelementwise,4096,2.\n"
+                                        "elementwise,8192,.125");
+    same_rows(plain, others);
+    const struct profile *types[] = {profile_in(plain, PROFILE_F32),
+                                     profile_in(others, PROFILE_F32)};
+    ck_assert(profile_has(types[0], PROFILE_GEMM) && profile_has(types[1], PROFILE_GEMM));
+    for (int i = 0; i < 2; i++) {
+        enum profile_match match;
+        ck_assert_double_eq(profile_gemm(types[i], 2, 512, 512, &match), 3000);
+        ck_assert_double_eq(profile_gemm(plain, 2, 512, 512, &match), 20250);
+    }
+    profile_close(plain);
+    profile_close(others);
+}
+
 TEST(a_profile_may_say_what_passes_between_submissions) {
     struct profile *without = parse(HEAD "gemm,1,512,512,2\n");
     struct profile *with = parse(HEAD "gemm,1,512,512,2\nbetween,47000.5\n");
@@ -226,6 +247,17 @@ TEST(a_bad_row_is_named_with_its_place) {
                "t.csv:3: '0' is not a size from 1 to 2^40 (m,n,k,time_us)");
     expect_bad(HEAD "gemm,1,512,512,2\ngemm,2,512,512,2\ngemm,1,512,512,3\n",
                "t.csv:5: the same gemm row stands in line 3 already");
+    expect_bad(HEAD "gemm,1,512,512,2\ngemm,1,512,512,1e13\n",
+               "t.csv:4: time_us is '1e13', expected a positive number");
+    expect_bad(HEAD "gemm,1,512,512,2\ngemm,1,512,512,10000000000000\n",
+               "t.csv:4: time_us is '10000000000000', expected a positive number");
+    expect_bad(HEAD "gemm,1,512,512,2\ngemm,1,512,512,0\n",
+               "t.csv:4: time_us is '0', expected a positive number");
+    expect_bad(HEAD "gemm,1,512,512,2\ngemm,1099511627777,512,512,2\n",
+               "t.csv:4: '1099511627777' is not a size from 1 to 2^40 (m,n,k,time_us)");
+    expect_bad(HEAD "elementwise,4096,2\nelementwise,8192,f32,2\n",
+               "t.csv:4: elementwise goes by bytes, whatever their type");
+    expect_bad(HEAD "gemm,1,512,512,2\ngemm,1,512,512,f31,2\n", "t.csv:4: unknown type 'f31'");
     expect_bad(HEAD "gmm,1,512,512,2\n", "t.csv:3: unknown operator 'gmm'; did you mean 'gemm'?");
     expect_bad(HEAD "attention_decode,1,2,8,4,4,128,9\n",
                "t.csv:3: attention_decode with 2 queries over 8 keys");

@@ -7,16 +7,6 @@
 #include "sim/base/err.h"
 #include "sim/base/mem.h"
 
-static int compare_rows(const void *a, const void *b) {
-    const struct lattice_row *x = a, *y = b;
-    for (size_t i = 0; i < LATTICE_MAX_AXES; i++) {
-        if (x->at[i] != y->at[i]) {
-            return x->at[i] < y->at[i] ? -1 : 1;
-        }
-    }
-    return x->line - y->line; /* qsort is not stable */
-}
-
 /* Where `value` is or belongs among `n` rising ones. */
 static size_t place_of(const int64_t *values, size_t n, int64_t value) {
     size_t lo = 0, hi = n;
@@ -28,10 +18,20 @@ static size_t place_of(const int64_t *values, size_t n, int64_t value) {
     return lo;
 }
 
+/* The same on an axis: mostly where the row before was, or the place after it. */
+static size_t place_near(const struct lattice_axis *axis, size_t before, int64_t value) {
+    for (size_t at = before; at < axis->n && at < before + 2; at++) {
+        if (axis->values[at] == value) {
+            return at;
+        }
+    }
+    return place_of(axis->values, axis->n, value);
+}
+
 /* Axes have few values against rows, and rows next to each other mostly the same. */
 static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
                        size_t n_rows) {
-    size_t room = 0;
+    size_t room = 0, at = 0;
     axis->values = NULL;
     axis->n = 0;
     for (size_t i = 0; i < n_rows; i++) {
@@ -39,24 +39,13 @@ static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct la
         if (i > 0 && value == rows[i - 1].at[i_axis]) {
             continue;
         }
-        const size_t at = place_of(axis->values, axis->n, value);
+        at = place_near(axis, at, value);
         if (at == axis->n || axis->values[at] != value) {
             axis->values = mem_grown(axis->values, axis->n, &room, sizeof *axis->values);
             memmove(axis->values + at + 1, axis->values + at, (axis->n - at) * sizeof value);
             axis->values[at] = value;
             axis->n++;
         }
-    }
-}
-
-/* Files are mostly in order. */
-static void sort_rows(struct lattice_row *rows, size_t n_rows) {
-    size_t n = 1;
-    while (n < n_rows && compare_rows(&rows[n - 1], &rows[n]) <= 0) {
-        n++;
-    }
-    if (n < n_rows) {
-        qsort(rows, n_rows, sizeof *rows, compare_rows);
     }
 }
 
@@ -76,17 +65,23 @@ static double *cells(size_t n) {
     return values;
 }
 
-enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
-                                  size_t n_rows, struct lattice_row equals[2]) {
-    *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
-    sort_rows(rows, n_rows);
-    for (size_t i = 1; i < n_rows; i++) {
-        if (memcmp(rows[i - 1].at, rows[i].at, sizeof rows[i].at) == 0) {
-            equals[0] = rows[i - 1];
-            equals[1] = rows[i];
-            return LATTICE_DUPLICATE;
-        }
+/* Row `i`, whose cell is taken, and the one before it that took it. */
+static enum lattice_trouble find_equals(struct lattice *lattice, const struct lattice_row *rows,
+                                        size_t i, struct lattice_row equals[2]) {
+    size_t first = 0;
+    while (memcmp(rows[first].at, rows[i].at, sizeof rows[i].at) != 0) {
+        first++;
     }
+    equals[0] = rows[first];
+    equals[1] = rows[i];
+    lattice_fini(lattice);
+    return LATTICE_DUPLICATE;
+}
+
+enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes,
+                                  const struct lattice_row *rows, size_t n_rows,
+                                  struct lattice_row equals[2]) {
+    *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
     for (size_t a = 0; a < n_axes; a++) {
         ASSERT(lattice->n_cells > 0); /* of a row at least */
         build_axis(&lattice->axes[a], a, rows, n_rows);
@@ -107,10 +102,11 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
     for (size_t i = 0; i < n_rows; i++) {
         size_t cell = 0;
         for (size_t a = 0; a < n_axes; a++) {
-            if (lattice->axes[a].values[indexes[a]] != rows[i].at[a]) {
-                indexes[a] = (size_t)lattice_index(lattice, a, rows[i].at[a]);
-            }
+            indexes[a] = place_near(&lattice->axes[a], indexes[a], rows[i].at[a]);
             cell += indexes[a] * lattice->axes[a].stride;
+        }
+        if (!isnan(lattice->time_us[cell])) {
+            return find_equals(lattice, rows, i, equals);
         }
         lattice->time_us[cell] = rows[i].time_us;
         if (lattice->hits != NULL && rows[i].hits > 0) {

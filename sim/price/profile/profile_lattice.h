@@ -47,10 +47,11 @@ struct lattice_bracket {
 
 enum lattice_trouble { LATTICE_FINE, LATTICE_TOO_LARGE, LATTICE_DUPLICATE };
 
-/* Build from `rows`, which are sorted in place. LATTICE_DUPLICATE leaves the two equal rows in
+/* Build from `rows`, whose times are numbers. LATTICE_DUPLICATE leaves the two equal rows in
  * `equals`. Unless LATTICE_FINE, nothing needs releasing. */
-enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
-                                  size_t n_rows, struct lattice_row equals[2]);
+enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes,
+                                  const struct lattice_row *rows, size_t n_rows,
+                                  struct lattice_row equals[2]);
 void lattice_copy(struct lattice *out, const struct lattice *from);
 void lattice_fini(struct lattice *lattice);
 
@@ -63,6 +64,9 @@ struct lattice_bracket lattice_around(const struct lattice *lattice, size_t base
                                       double x);
 
 /* The value of an axis at a cell. */
-int64_t lattice_value(const struct lattice *lattice, size_t cell, size_t axis);
+static inline int64_t lattice_value(const struct lattice *lattice, size_t cell, size_t axis) {
+    const struct lattice_axis *line = &lattice->axes[axis];
+    return line->values[cell / line->stride % line->n];
+}
 
 #endif

@@ -18,6 +18,7 @@ enum { MAX_FILE_BYTES = 64 << 20 };
 /* Columns of a row after the operator's name; the last one is time_us. */
 enum { MAX_COLUMNS = 9 };
 static const int64_t max_size = INT64_C(1) << 40; /* any size: exact as a double */
+#define MOST_US 1e12                              /* of a row */
 
 struct rows {
     struct lattice_row *items;
@@ -169,6 +170,12 @@ static bool is_of_last(const struct all_rows *rows, const char *word) {
     return strcmp(word, profile_operators[rows->last].name) == 0;
 }
 
+static void add_row(struct all_rows *rows, size_t type, const struct lattice_row *row) {
+    struct rows *of = &rows->of[type][rows->last];
+    of->items = mem_grown(of->items, of->n, &of->room, sizeof *row);
+    of->items[of->n++] = *row;
+}
+
 static int parse_operator(const char *path, int line, char **columns, size_t n,
                           struct all_rows *rows, struct err *err) {
     size_t op = rows->last;
@@ -208,13 +215,11 @@ static int parse_operator(const char *path, int line, char **columns, size_t n,
     if (bad) {
         return bad;
     }
-    if (!num_f64(columns[n - 1], &row.time_us) || row.time_us <= 0 || row.time_us > 1e12) {
+    if (!num_f64(columns[n - 1], &row.time_us) || row.time_us <= 0 || row.time_us > MOST_US) {
         return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
                          columns[n - 1]);
     }
-    struct rows *of = &rows->of[type][op];
-    of->items = mem_grown(of->items, of->n, &of->room, sizeof row);
-    of->items[of->n++] = row;
+    add_row(rows, type, &row);
     return 0;
 }
 
@@ -356,6 +361,74 @@ static int parse_row(struct profile *profile, int line, char *text, struct all_r
     }
 }
 
+/* ---- rows as nearly all are ---- */
+
+/* A size of so few digits that it is in range, and the comma after it: what follows. NULL: another.
+ */
+static const char *plain_size(const char *text, int64_t *size) {
+    enum { IN_RANGE_DIGITS = 12 };
+    const char *c = text;
+    *size = 0;
+    for (; *c >= '0' && *c <= '9' && c < text + IN_RANGE_DIGITS; c++) {
+        *size = *size * 10 + (*c - '0');
+    }
+    return *size > 0 && *c == ',' ? c + 1 : NULL;
+}
+
+static const char *after_word(const char *text, const char *word) {
+    const size_t length = strlen(word);
+    return strncmp(text, word, length) == 0 && text[length] == ',' ? text + length + 1 : NULL;
+}
+
+/* The type that a plain row names, if it names one, and what follows it; NULL: an unknown word. */
+static const char *plain_type(const char *text, size_t *type) {
+    *type = ROWS_OF_FILE;
+    if (*text < 'a' || *text > 'z') {
+        return text;
+    }
+    const char *after = NULL;
+    for (size_t i = 0; after == NULL && i < PROFILE_TYPES; i++) {
+        after = after_word(text, profile_type_words[i]);
+        *type = i;
+    }
+    return after;
+}
+
+/* A row of the same operator as the row before it, in sizes and a time of plain digits, read in one
+ * walk over its bytes: the line after it. NULL: another row, for parse_row. */
+static const char *plain_row(const char *text, enum profile_op op, int64_t sizes[MAX_COLUMNS],
+                             size_t *type, double *time_us) {
+    const struct profile_operator *shape = &profile_operators[op];
+    const char *at = after_word(text, shape->name);
+    for (size_t i = 0; at != NULL && shape->sizes[i] != SIZE_END; i++) {
+        at = plain_size(at, &sizes[i]);
+    }
+    at = at != NULL ? plain_type(at, type) : NULL;
+    at = at != NULL && (*type == ROWS_OF_FILE || op_is_typed(op)) ? num_plain(at, time_us) : NULL;
+    return at != NULL && *at == '\n' && *time_us > 0 && *time_us <= MOST_US ? at + 1 : NULL;
+}
+
+/* Takes a plain row; `*taken` is false where it is another. */
+static int take_plain(const char *path, int line, char **rest, struct all_rows *rows, bool *taken,
+                      struct err *err) {
+    int64_t sizes[MAX_COLUMNS];
+    double time_us;
+    size_t type;
+    struct lattice_row row;
+    const char *after = plain_row(*rest, rows->last, sizes, &type, &time_us);
+    *taken = after != NULL;
+    if (after == NULL) {
+        return 0;
+    }
+    *rest += after - *rest;
+    if (place_row(path, line, rows->last, sizes, &row, err) != 0) {
+        return err_status(err);
+    }
+    row.time_us = time_us;
+    add_row(rows, type, &row);
+    return 0;
+}
+
 void profile_add_note(struct profile *profile, const char *key, const char *value) {
     profile->notes = mem_resized(profile->notes, profile->n_notes + 1, sizeof *profile->notes);
     struct profile_note *note = &profile->notes[profile->n_notes++];
@@ -440,15 +513,15 @@ static int parse_lines(struct profile *profile, char *text, struct all_rows *row
     uint64_t n_rows = 0;
     bool is_ended = true;
     for (char *rest = text; *rest != '\0';) {
-        is_ended = strchr(rest, '\n') != NULL;
-        char *row = text_line(&rest, NULL);
-        line++;
-        if (row[0] == '\0') {
-            continue;
-        }
-        n_rows += row[0] != '#';
-        int bad = row[0] == '#' ? parse_comment(profile, line, row, err)
+        bool taken;
+        int bad = take_plain(profile->path, ++line, &rest, rows, &taken, err);
+        is_ended = taken || strchr(rest, '\n') != NULL;
+        char *row = taken ? NULL : text_line(&rest, NULL);
+        n_rows += taken || (row[0] != '#' && row[0] != '\0');
+        if (!taken && row[0] != '\0') {
+            bad = row[0] == '#' ? parse_comment(profile, line, row, err)
                                 : parse_row(profile, line, row, rows, err);
+        }
         if (bad) {
             return bad;
         }

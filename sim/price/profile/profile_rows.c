@@ -60,11 +60,6 @@ struct lattice_bracket lattice_around(const struct lattice *lattice, size_t base
     return found;
 }
 
-int64_t lattice_value(const struct lattice *lattice, size_t cell, size_t axis) {
-    const struct lattice_axis *line = &lattice->axes[axis];
-    return line->values[cell / line->stride % line->n];
-}
-
 static double apart(double a, double b) {
     return fabs(log(a / b));
 }
