@@ -101,6 +101,26 @@ static __device__ __forceinline__ void tile_expand(uint32_t stage) {
     }
 }
 
+/* part_add, with what each of the lane's two rows leaves out, where any does. */
+template <class KEYS, int WARP_KEYS, int D>
+static __device__ __forceinline__ void
+keys_add(struct part<D> &part, const uint32_t (&q)[D / 16][4], uint32_t keys, uint32_t values,
+         int first_key, const int (&until)[2], float scale_log2, const typename KEYS::call &call,
+         const struct item_rows &rows, int row0) {
+    if constexpr (KEYS::LEAVES_OUT) {
+        int before[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = row0 + half * 8 + threadIdx.x % 32 / 4;
+            before[half] =
+                row < rows.n_rows ? KEYS::before(call, rows.first + row / rows.group) : until[half];
+        }
+        part_add<WARP_KEYS, true>(part, q, keys, values, first_key, until, scale_log2, before);
+    } else {
+        part_add<WARP_KEYS>(part, q, keys, values, first_key, until, scale_log2);
+    }
+}
+
 template <class KEYS, int D, int WARPS_M, int WARPS_N, int TILE_N, int STAGES, bool WHOLE>
 static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     line_attention_kernel(const typename KEYS::call call, int tile_tokens, int n_sms,
@@ -213,19 +233,8 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
             const int first_key = KEYS::RAGGED ? use.tile * TILE_N + before : 0;
             const int until[2] = {KEYS::RAGGED ? extent[0] : reached,
                                   KEYS::RAGGED ? extent[1] : reached};
-            if constexpr (KEYS::LEAVES_OUT) {
-                int before[2];
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    const int row = row0 + half * 8 + lane / 4;
-                    before[half] = row < rows.n_rows ? KEYS::before(call, rows.first + row / group)
-                                                     : until[half];
-                }
-                part_add<WARP_KEYS, true>(part, q, at, at + TILE_BYTES, first_key, until,
-                                          scale_log2, before);
-            } else {
-                part_add<WARP_KEYS>(part, q, at, at + TILE_BYTES, first_key, until, scale_log2);
-            }
+            keys_add<KEYS, WARP_KEYS>(part, q, at, at + TILE_BYTES, first_key, until, scale_log2,
+                                      call, rows, row0);
         }
 
         const bool item_ends = use.tile + 1 == use.n_tiles;

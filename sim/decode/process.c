@@ -337,10 +337,10 @@ bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, floa
 
 bool process_accepts(const struct decode_process *process, uint64_t seed,
                      const struct decode_view *draft, const struct decode_view *check, uint32_t i,
-                     float *confidence) {
+                     float drafted_with, float *confidence) {
     const uint64_t tail_key = tail_key_of(seed, draft), position = draft->block_start + (uint64_t)i;
     likeliest(process, seed, draft, confidence);
-    const float p = confidence[i];
+    const float p = rule_of(process, draft)->draws ? confidence[i] : drafted_with;
     likeliest(process, seed, check, confidence);
     const float q = confidence[i];
     const struct choices drafted = choices_at(process, tail_key, draft, i, (double)p);

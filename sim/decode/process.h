@@ -163,13 +163,14 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
  * same at every such confidence. */
 bool process_is_settled(uint64_t seed, uint64_t request, uint32_t position, float confidence);
 
-/* Whether a check accepts the token that a pass drafted at position i, by chance: its probability in
- * the check over that in the draft. Each is of the view of its pass, by which only position i is
- * wanted; confidence[block_length] is room. Where one of the most likely tokens is the settled one
- * and the other is not, the first two tokens have changed places. */
+/* Whether a check accepts the token that a pass drafted at position i, by chance: its probability
+ * in the check over that in the draft. Each is of the view of its pass, by which only position i is
+ * wanted; drafted_with is the draft's confidence, and confidence[block_length] room. Where one of
+ * the most likely tokens is the settled one and the other is not, the first two tokens have changed
+ * places. */
 bool process_accepts(const struct decode_process *process, uint64_t seed,
                      const struct decode_view *draft, const struct decode_view *check, uint32_t i,
-                     float *confidence);
+                     float drafted_with, float *confidence);
 
 /* What a decoder replaces, above `edit`, of the decided positions from n_fixed on, whose tokens
  * were chosen with the confidences held[block_length]: sets revised[block_length] to 1 or 0, and

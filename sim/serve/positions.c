@@ -526,8 +526,9 @@ static bool accepts(struct positions *p, const struct decode_view *view, uint32_
     alone.masked = masked;
     alone.wanted = drafted.wanted = wanted;
     drafted.step_in_block--;
+    drafted.step--;
     if (numbers->accept == ACCEPT_RATIO) {
-        return process_accepts(process, p->seed, &drafted, &alone, i, room);
+        return process_accepts(process, p->seed, &drafted, &alone, i, draft, room);
     }
     process_confidence(process, p->seed, &alone, room);
     return process_is_settled(p->seed, view->request, position, room[i]) ==

@@ -48,6 +48,35 @@ TEST(a_position_has_settled_as_often_as_it_is_sure) {
     ck_assert_int_lt(n, 650);
 }
 
+/* As sure as its draft, a check accepts; less sure, by chance. */
+TEST(a_draft_is_accepted_by_its_probability_in_the_check_over_its_own) {
+    enum { N = 1000 };
+    static uint8_t masked[N], wanted[N];
+    static float seen[N], room[N];
+    const struct decode_process process = process_kumaraswamy(2, 2);
+    struct decode_view view = {.request = 5, .block_length = N, .masked = masked};
+    memset(masked, 1, sizeof masked);
+    process_confidence(&process, 9, &view, seen);
+    view.wanted = wanted;
+    int n = 0;
+    double least = 0, most = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        const float surer = 0.999f, c = seen[i];
+        wanted[i] = 1;
+        ck_assert(process_accepts(&process, 9, &view, &view, i, c, room));
+        ck_assert(process_accepts(&process, 9, &view, &view, i, c * 0.999f, room) ||
+                  process_is_settled(9, 5, i, c) != process_is_settled(9, 5, i, c * 0.999f));
+        n += process_accepts(&process, 9, &view, &view, i, surer, room);
+        const bool agree = process_is_settled(9, 5, i, c) == process_is_settled(9, 5, i, surer);
+        least += agree ? (double)(c / surer) : 0;
+        most += agree ? (double)(c / surer) : 1 - (double)c;
+        wanted[i] = 0;
+    }
+    ck_assert_double_lt(least, 0.6 * N);
+    ck_assert_double_gt(n, least - 60);
+    ck_assert_double_lt(n, most + 60);
+}
+
 #define ASKED(...)                                                                                 \
     "run", "--gpu", "h100", "--system", "lmdeploy", "--model", "llada2-mini", "--workload",        \
         "math", "--requests", "8", "--json", __VA_ARGS__
