@@ -236,7 +236,6 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
             keys_add<KEYS, WARP_KEYS>(part, q, at, at + TILE_BYTES, first_key, until, scale_log2,
                                       call, rows, row0);
         }
-
         const bool item_ends = use.tile + 1 == use.n_tiles;
         const int next_at = use_at + line_step<KEYS, TILE_N>(use);
         if (item_ends || next_at >= stretch.end) {
