@@ -145,7 +145,6 @@ static int place(struct lifecycle *life, uint32_t slot, uint32_t index, struct e
     cluster_queued(life, index);
     life->has_moved = true;
     int status = sharing_wait(life, slot, err);
-    status = status == 0 ? kept_prefixes_wait(life, slot, err) : status;
     return status != 0 ? status : telling_one(life, index, HAPPENED_ARRIVAL, slot, err);
 }
 
@@ -756,8 +755,7 @@ static int forget(struct lifecycle *life, uint32_t slot, struct err *err) {
         positions_forget(&life->positions, slot);
     }
     int status = plan_step(life, request, tracked, err);
-    status = status != 0 ? status : sharing_wait(life, slot, err);
-    return status != 0 ? status : kept_prefixes_wait(life, slot, err);
+    return status != 0 ? status : sharing_wait(life, slot, err);
 }
 
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot, bool swaps,

@@ -425,7 +425,6 @@ static void clear_words(const struct replica *replica, const struct batch *batch
 static int decide(struct loop *loop, uint32_t index, bool *again, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     int status = sharing_refresh(&loop->life, replica, err);
-    status = status == 0 ? kept_prefixes_refresh(&loop->life, replica, err) : status;
     *again = false;
     if (status != 0) {
         return status;

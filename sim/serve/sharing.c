@@ -259,7 +259,7 @@ static void count_waiter(struct lifecycle *life, uint32_t slot, bool waits) {
 
 int sharing_wait(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (!life->sharing.is_on) {
-        return 0;
+        return kept_prefixes_wait(life, slot, err);
     }
     const struct shared *shared = of(life, slot);
     if (life->sharing.assumes) {
@@ -288,7 +288,7 @@ int sharing_refresh(struct lifecycle *life, struct replica *replica, struct err 
     const uint32_t *waiting = replica->waiting + replica->head;
     int status = 0;
     if (!replica->pages_changed) {
-        return 0;
+        return kept_prefixes_refresh(life, replica, err);
     }
     replica->pages_changed = false;
     for (uint32_t i = 0; status == 0 && i < replica->n_waiting; i++) {

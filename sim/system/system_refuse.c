@@ -139,15 +139,14 @@ static int check_leading(const struct system *s, struct err *err) {
                          "cache.depth = %u leaves none of the %u layers of %s to renew prefixes",
                          numbers->layers, layers, s->model->title);
     }
-    const char *without =
-        !settings->prefix_caching              ? "prefix_caching = on"
-        : s->model->mask != MASK_BIDIRECTIONAL ? "cache = exact"
-        : s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0
-            ? "scheduler = continuous"
-        : settings->iteration != ITERATION_PLAIN      ? "iteration = plain"
-        : settings->unroll_maximum > 1                ? "unroll.maximum = 1"
-        : settings->chunk_search != CHUNK_SEARCH_NONE ? "chunk_search = none"
-                                                      : NULL;
+    const bool shares = settings->prefix_caching; /* without, all canvases run whole */
+    const bool cuts = s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0;
+    const char *without = s->model->mask != MASK_BIDIRECTIONAL          ? "cache = exact"
+                          : shares && cuts                              ? "scheduler = continuous"
+                          : settings->iteration != ITERATION_PLAIN      ? "iteration = plain"
+                          : settings->unroll_maximum > 1                ? "unroll.maximum = 1"
+                          : settings->chunk_search != CHUNK_SEARCH_NONE ? "chunk_search = none"
+                                                                        : NULL;
     return without == NULL
                ? 0
                : err_usage(err,

@@ -17,7 +17,7 @@ struct memory {
 };
 
 static const struct param params[] = {
-    {"depth", PARAM_F64, 0, "layers", "0", 0, 255, NULL, offsetof(struct bicache, depth),
+    {"depth", PARAM_F64, 0, "layers", "0.5", 0, 255, NULL, offsetof(struct bicache, depth),
      "leading layers that take shared prefixes over; below 1 a share of the model's layers (0: as "
      "measured for the model)"},
     {"share", PARAM_F64, 0, "1", "0", 0, 1, NULL, offsetof(struct bicache, share),
