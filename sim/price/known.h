@@ -40,8 +40,7 @@ struct known_settled {
 
 static inline double known_settled(struct known_settled table[KNOWN_SETTLED],
                                    const struct power *power, const struct power_step *step) {
-    struct known_settled *place =
-        &table[captured_hash(step, sizeof *step) & (KNOWN_SETTLED - 1)];
+    struct known_settled *place = &table[captured_hash(step, sizeof *step) & (KNOWN_SETTLED - 1)];
     if (memcmp(&place->of, step, sizeof *step) != 0) {
         *place = (struct known_settled){*step, power_settled(power, step) - 1};
     }

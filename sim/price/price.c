@@ -179,9 +179,9 @@ struct cost_model {
     uint32_t n_used;
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
-    struct known_steps *steps;      /* NULL: some operator goes by every span */
-    struct known_settled *settled;  /* of steps, where the profile knows the card's power */
-    const struct lookup *waiting; /* the operator that waits; NULL: none */
+    struct known_steps *steps;                      /* NULL: some operator goes by every span */
+    struct known_settled *settled; /* of steps, where the profile knows the card's power */
+    const struct lookup *waiting;  /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
     double n_executions; /* operators of one step, repetitions counted */
 };
@@ -533,9 +533,8 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
 bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
                 struct captured *captured, struct step_price *price) {
     struct stepped stepped = {.cost = cost, .shape = shape, .price = price};
-    const bool issues =
-        captured != NULL &&
-        captured_issues(captured, spans_key(price->launch_key, shape, page_rows));
+    const bool issues = captured != NULL &&
+                        captured_issues(captured, spans_key(price->launch_key, shape, page_rows));
     if (issues) {
         step_terms[TERM_ISSUED].apply(&stepped);
     }
@@ -714,8 +713,8 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
         profile != NULL && power_is_known(profile_power(profile)) ? profile_power(profile) : NULL;
     add_up_layers(cost);
     const double *issued_ns = runtime->issued_ns;
-    cost->knows_issued = issued_ns[HOST_REFRESH] > 0 || issued_ns[HOST_REUSE] > 0 ||
-                         issued_ns[HOST_SELECT] > 0;
+    cost->knows_issued =
+        issued_ns[HOST_REFRESH] > 0 || issued_ns[HOST_REUSE] > 0 || issued_ns[HOST_SELECT] > 0;
     int status = choose_profiles(cost, behind, fills_gaps, err);
     if (status != 0) {
         free(cost);
@@ -734,8 +733,7 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
         }
     }
     cost->steps = goes_by_each ? NULL : mem_reserved(1, sizeof *cost->steps);
-    cost->settled =
-        cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
+    cost->settled = cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
     *out = cost;
     return 0;
 }

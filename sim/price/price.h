@@ -132,7 +132,7 @@ struct cost_course {
     const struct cost_model *cost;
     const struct step_shape *shape;
     const struct step_price *highest;
-    bool waits_once;                 /* the host, for all n */
+    bool waits_once;                  /* the host, for all n */
     double each_ns, once_ns, host_ns; /* its time: of each, its share of what is once; no look */
     struct power_course power;
 };

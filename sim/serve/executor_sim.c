@@ -268,8 +268,8 @@ static void begin_steps(const struct executor_sim *sim, const struct flight *fli
 
 /* Step after step, for each leaves the clock to the next; once it is settled, to the last bit, the
  * rest take the same. */
-static int run_steps(const struct executor_sim *sim, const struct flight *flight,
-                     struct clocked *c, struct err *err) {
+static int run_steps(const struct executor_sim *sim, const struct flight *flight, struct clocked *c,
+                     struct err *err) {
     const struct submission *submission = c->submission;
     const struct cost_model *cost = sim->system->cost;
     const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
@@ -495,8 +495,7 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
     sim->n_replicas = n_replicas;
     sim->heap = mem_zeroed(n_replicas, sizeof *sim->heap);
     sim->places = mem_zeroed(n_replicas, sizeof *sim->places);
-    sim->courses =
-        sim->power != NULL ? mem_reserved(KNOWN_COURSES, sizeof *sim->courses) : NULL;
+    sim->courses = sim->power != NULL ? mem_reserved(KNOWN_COURSES, sizeof *sim->courses) : NULL;
     const bool knows = sim->power != NULL && cost_knows_issued(system->cost);
     for (uint32_t i = 0; knows && i < n_replicas; i++) {
         sim->flights[i].captured = mem_zeroed(1, sizeof *sim->flights[i].captured);

@@ -168,8 +168,7 @@ struct power_spent power_course_run(const struct power_course *course, struct po
 
 struct power_spent power_run(const struct power *power, const struct power_step *step,
                              struct power_state *state) {
-    const struct power_course course =
-        power_course_of(power, step, power_settled(power, step) - 1);
+    const struct power_course course = power_course_of(power, step, power_settled(power, step) - 1);
     return power_course_run(&course, state);
 }
 
