@@ -265,7 +265,7 @@ _G42 = (
     ("gpu", "NAME", "what the device is (list gpus; default: found by its name)"),
     ("out", "FILE", "the profile, such as h200/llada-8b.csv"),
     ("weights", "SOURCE", "a checkpoint's folder or random:SEED (default: random:1)"),
-    ("system", "NAME", "whose pages are counted (default: one that serves the model)"),
+    ("system", "NAME", "whose operators are measured and whose pages are counted (default: one that serves the model)"),
     ("tensor-parallel", "N", "devices of this machine that hold the model together (default: 1)"),
     ("expert-parallel", None, "they divide a mixture's experts instead of every expert's width"),
     ("set", "storage.KEY=TYPE", "measure products and attention of other types: storage.weights, storage.activations, storage.head and storage.cache (default: all as the back end computes)"),
