@@ -260,12 +260,6 @@ extern "C" cudaError_t kernel_head_wgmma(const struct call_head *call, cudaStrea
                                                  : cudaErrorNotSupported;
 }
 
-extern "C" cudaError_t kernel_head(struct head *head, const struct call_head *call,
-                                   cudaStream_t stream) {
-    return hopper_device() && !call->fp8.w_scale ? kernel_head_wgmma(call, stream)
-                                                 : kernel_head_tiles(head, call, stream);
-}
-
 /* Rows by part of the vocabulary. */
 struct head_part {
     const char *x;
@@ -316,6 +310,51 @@ static cudaError_t head_product_fp8(const struct call_head *call, const struct h
     product.y_stride = logits_stride(part.n_tokens);
     product.outcome = FP8_SINGLE;
     return fp8_run(&product, call->invariant, stream);
+}
+
+/* Many rows on sm_90a: no logits, as head_wgmma. */
+static cudaError_t head_fp8(const struct call_head *call, cudaStream_t stream) {
+    struct call_linear rounded = {};
+    struct fp8_product product;
+    rounded.x = call->x;
+    rounded.w = call->w;
+    rounded.x_stride = head_row_bytes(call);
+    rounded.n_outputs = call->n_vocab;
+    rounded.n_inputs = call->n_channels;
+    rounded.fp8 = call->fp8;
+    if (!fp8_product_of(&rounded, &product)) {
+        return cudaErrorInvalidValue;
+    }
+    product.y = call->scratch;
+    product.outcome = FP8_SUMMED;
+    product.statistics = call->margin;
+    product.rounded = call->rounded;
+    const int n_parts = (call->n_vocab + FP8_SUMMED_OUTPUTS - 1) / FP8_SUMMED_OUTPUTS;
+    const int64_t bytes = n_parts * (int64_t)(call->margin ? sizeof(struct head_summary<true>)
+                                                           : sizeof(struct head_summary<false>));
+    const int64_t fit = head_scratch_bytes() / bytes;
+    /* Their inputs stay in the L2 cache while the weights pass. */
+    const int chunk = fit >= 4096 ? 4096 : (int)(fit / 256 * 256);
+    if (chunk == 0) {
+        return cudaErrorNotSupported;
+    }
+    for (int row = 0; row < call->n_rows; row += chunk) {
+        product.x = static_cast<const char *>(call->x) + row * head_row_bytes(call);
+        product.n_tokens = call->n_rows - row < chunk ? call->n_rows - row : chunk;
+        cudaError_t status = fp8_run_tiles(&product, stream);
+        if (status == cudaSuccess) {
+            const struct head_results out = head_results_at(call, row);
+            status = call->margin
+                         ? head_merge(static_cast<const struct head_summary<true> *>(product.y),
+                                      n_parts, out, product.n_tokens, stream)
+                         : head_merge(static_cast<const struct head_summary<false> *>(product.y),
+                                      n_parts, out, product.n_tokens, stream);
+        }
+        if (status != cudaSuccess) {
+            return status;
+        }
+    }
+    return cudaSuccess;
 }
 
 template <bool STATISTICS>
@@ -377,4 +416,19 @@ extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_he
     }
     return call->margin ? head_tiles<true>(head, call, stream)
                         : head_tiles<false>(head, call, stream);
+}
+
+extern "C" cudaError_t kernel_head(struct head *head, const struct call_head *call,
+                                   cudaStream_t stream) {
+    if (!call->fp8.w_scale) {
+        return hopper_device() ? kernel_head_wgmma(call, stream)
+                               : kernel_head_tiles(head, call, stream);
+    }
+    if (!head_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    /* Few rows read the weights faster than a tile of 128 does. */
+    const cudaError_t status =
+        call->invariant || call->n_rows > 64 ? head_fp8(call, stream) : cudaErrorNotSupported;
+    return status == cudaErrorNotSupported ? kernel_head_tiles(head, call, stream) : status;
 }

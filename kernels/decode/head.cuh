@@ -78,6 +78,71 @@ static __device__ __forceinline__ struct head_summary<STATISTICS> summary_none()
     return s;
 }
 
+/* One of a lane's two rows in a tile of tokens as wgmma leaves it, of which n_tokens from the
+ * lane's own first one on are tokens: what all four lanes of the row then know of it. */
+template <int TILE_TOKENS, bool STATISTICS>
+static __device__ __forceinline__ struct head_summary<STATISTICS>
+row_summary(float (&logit)[TILE_TOKENS / 2], int half, int token, int n_tokens, bool rounded) {
+    float top = -3.4e38f;
+#pragma unroll
+    for (int i = 0; i < TILE_TOKENS / 8; i++) {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float &x = logit[i * 4 + half * 2 + j];
+            if (rounded) {
+                x = __bfloat162float(__float2bfloat16_rn(x));
+            }
+            if (n_tokens < TILE_TOKENS) {
+                x = i * 8 + j < n_tokens ? x : -INFINITY;
+            }
+            top = fmaxf(top, x);
+        }
+    }
+    top = quad_max(top);
+    int best = INT32_MAX;
+    float sum = 0, weighted = 0;
+    const float shift = top * 1.44269504088896341f;
+#pragma unroll
+    for (int i = TILE_TOKENS / 8 - 1; i >= 0; i--) {
+#pragma unroll
+        for (int j = 1; j >= 0; j--) {
+            const float x = logit[i * 4 + half * 2 + j];
+            best = x == top ? i * 8 + j : best;
+            const float exponential = exp2_fast(x * 1.44269504088896341f - shift);
+            sum += exponential;
+            if constexpr (STATISTICS) {
+                weighted += head_weigh(x - top, exponential);
+            }
+        }
+    }
+    sum = quad_sum(sum);
+    best = best == INT32_MAX ? best : best + token;
+    best = min(best, __shfl_xor_sync(~0u, best, 1));
+    best = min(best, __shfl_xor_sync(~0u, best, 2));
+    [[maybe_unused]] float second = HEAD_LOWEST;
+    if constexpr (STATISTICS) {
+        weighted = quad_sum(weighted);
+#pragma unroll
+        for (int i = 0; i < TILE_TOKENS / 8; i++) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const float x = logit[i * 4 + half * 2 + j];
+                second = token + i * 8 + j != best ? fmaxf(second, x) : second;
+            }
+        }
+        second = quad_max(second);
+    }
+    struct head_summary<STATISTICS> summary;
+    summary.top = top;
+    summary.sum = sum;
+    summary.token = best;
+    if constexpr (STATISTICS) {
+        summary.second = second;
+        summary.weighted = weighted;
+    }
+    return summary;
+}
+
 /* Where a row's results go; the statistics' are read where there are any; logit may be NULL. */
 struct head_results {
     int32_t *token;

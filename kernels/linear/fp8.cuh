@@ -14,7 +14,9 @@ enum fp8_outcome {
     FP8_ROUNDED, /* y = x w' + add, in bf16 */
     FP8_GATED,   /* y = silu(x g') * (x u'), in bf16: w has n_outputs gates, then ups */
     FP8_SINGLE,  /* y = x w' in single precision */
+    FP8_SUMMED,  /* the head's: y has a summary of each row and tile of FP8_SUMMED_OUTPUTS */
 };
+enum { FP8_SUMMED_OUTPUTS = 256 };
 
 struct fp8_product {
     const void *x, *w;
@@ -29,6 +31,7 @@ struct fp8_product {
     bool squares;   /* scales are of FP8_STEP inputs; else of all of them */
     bool x_too;
     enum fp8_outcome outcome;
+    bool statistics, rounded; /* FP8_SUMMED: as call_head has them */
 };
 
 /* False where a call is outside what calls.h promises. */
@@ -39,9 +42,12 @@ bool fp8_product_of(const struct call_gate_up *call, struct fp8_product *out);
 cudaError_t fp8_run(const struct fp8_product *product, bool invariant, cudaStream_t stream);
 
 /* The paths; cudaErrorNotSupported where one does not take a shape or a device. mma: from sm_89 on,
- * and where inputs are in bf16 from sm_80 on, every shape. */
+ * and where inputs are in bf16 from sm_80 on, every shape. FP8_SUMMED: tiles alone, FP8_SINGLE: the
+ * others. */
 cudaError_t fp8_run_few(const struct fp8_product *product, cudaStream_t stream);
 cudaError_t fp8_run_tiles(const struct fp8_product *product, cudaStream_t stream);
+/* By tiles where each row of w and of x has one scale, as fp8_run_tiles has checked. */
+cudaError_t fp8_run_channels(const struct fp8_product *product, cudaStream_t stream);
 cudaError_t fp8_run_mma(const struct fp8_product *product, cudaStream_t stream);
 
 /* n_rows rows of weights from w on, of which `before` lie before them, in bf16. */

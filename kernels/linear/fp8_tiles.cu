@@ -1,10 +1,11 @@
-/* Products with weights in fp8 on sm_90a for many tokens, after gate_up.cu: a tile is 128 tokens by
- * two boxes of weight rows, neighbours for a plain product, gates and the ups that belong to them
- * for SwiGLU. One thread feeds a ring of stages of 128 channels by tensor copies; two warpgroups
- * multiply 64 tokens each, one box after the other: the sums of a stage leave the tensor cores for
- * single precision, by squares times their scales, while the other warpgroup multiplies. Blocks are
+/* Products with weights in fp8 on sm_90a for many tokens, by squares of 128 x 128 that share a
+ * scale (rows of their own: gate_up.cu, which this is after): a tile is 128 tokens by two boxes of
+ * weight rows, neighbours for a plain product, gates and the ups that belong to them for SwiGLU.
+ * One thread feeds a ring of stages of 128 channels by tensor copies; two warpgroups multiply 64
+ * tokens each, one box after the other: the sums of a stage leave the tensor cores for single
+ * precision, by squares times their scales, while the other warpgroup multiplies. Blocks are
  * persistent and work in clusters of two that fetch half of what they share, each for both. */
-#include "kernels/device.cuh"
+#include "kernels/decode/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"
@@ -169,41 +170,20 @@ static __device__ __forceinline__ void box_store(const struct fp8_product &p,
     }
 }
 
-template <int BOX>
-static __device__ __forceinline__ void box_store_single(const struct fp8_product &p,
-                                                        const struct tile_share &share, int output,
-                                                        const float (&sum)[BOX / 2]) {
-    float *y = static_cast<float *>(p.y);
+/* The head's rows: what is known of the logits of a tile. */
+template <bool STATISTICS>
+static __device__ __forceinline__ void
+summaries_store(const struct fp8_product &p, const struct tile_share &share, int n_output_tiles,
+                float (&logit)[FP8_SUMMED_OUTPUTS / 2]) {
+    const int lane = threadIdx.x % 32, token = share.output + lane % 4 * 2;
 #pragma unroll
-    for (int group = 0; group < BOX / 8; group++) {
-        const int column = output + group * 8 + threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if (share.ours[half] && column >= 0 && column < p.n_outputs) {
-                *reinterpret_cast<float2 *>(y + share.row[half] * p.y_stride + column) =
-                    make_float2(sum[group * 4 + half * 2], sum[group * 4 + half * 2 + 1]);
-            }
-        }
-    }
-}
-
-/* Scales of rows of w, where each has its own, and of inputs, onto the sums of a box. Rows come in
- * pairs, as n_rows is even. */
-template <int BOX>
-static __device__ __forceinline__ void box_scale(const struct fp8_product &p,
-                                                 const struct tile_share &share, int64_t row,
-                                                 int64_t n_rows, float (&sum)[BOX / 2]) {
-    const float x[2] = {*fp8_scales_of_input(p, share.row[0]),
-                        *fp8_scales_of_input(p, share.row[1])};
-    const float *scales = p.w_scale + p.before + row + threadIdx.x % 4 * 2;
-    const int64_t left = n_rows - row - threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int group = 0; group < BOX / 8; group++) {
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float w = group * 8 < left ? __ldg(scales + group * 8 + j) : 0;
-            sum[group * 4 + j] *= w * x[0];
-            sum[group * 4 + 2 + j] *= w * x[1];
+    for (int half = 0; half < 2; half++) {
+        const struct head_summary<STATISTICS> summary = row_summary<FP8_SUMMED_OUTPUTS, STATISTICS>(
+            logit, half, token, p.n_outputs - token, p.rounded);
+        if (lane % 4 == 0 && share.ours[half]) {
+            static_cast<struct head_summary<STATISTICS> *>(
+                p.y)[share.row[half] * n_output_tiles + share.output / FP8_SUMMED_OUTPUTS] =
+                summary;
         }
     }
 }
@@ -214,23 +194,22 @@ struct tile_scales {
 };
 
 /* What the sums of a step are scaled by: [box][row]. */
-template <bool SQUARES>
 static __device__ __forceinline__ void scales_load(float (&to)[4], const struct tile_scales &from,
                                                    int step) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        to[i] = SQUARES ? __ldg(from.x[i] + step) : 1;
-        to[2 + i] = SQUARES ? __ldg(from.w[i] + step) : 1;
+        to[i] = __ldg(from.x[i] + step);
+        to[2 + i] = __ldg(from.w[i] + step);
     }
 }
 
-template <int BOX, bool SQUARES>
+template <int BOX>
 static __device__ __forceinline__ void promote(float (&sum)[BOX / 2], const float *part,
                                                const float (&scale)[4], int box) {
     const float of_row[2] = {scale[0] * scale[2 + box], scale[1] * scale[2 + box]};
 #pragma unroll
     for (int i = 0; i < BOX / 2; i++) {
-        sum[i] = SQUARES ? fmaf(part[i], of_row[i / 2 % 2], sum[i]) : sum[i] + part[i];
+        sum[i] = fmaf(part[i], of_row[i / 2 % 2], sum[i]);
     }
 }
 
@@ -245,16 +224,16 @@ static __device__ __forceinline__ void stage_release(const RING &ring, int at) {
 }
 
 /* The sums of a tile whose boxes are an instruction's each: one box after the other. */
-template <bool SQUARES, class RING>
+template <class RING>
 static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_scales &scales,
                                                 int n_steps, float (&sum)[2][WIDTH / 2]) {
     const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
     float part[WIDTH / 2], scale[4], next[4], later[4];
-    scales_load<SQUARES>(scale, scales, 0);
-    scales_load<SQUARES>(next, scales, min(1, n_steps - 1));
+    scales_load(scale, scales, 0);
+    scales_load(next, scales, min(1, n_steps - 1));
     for (int step = 0; step < n_steps; step++) {
         const uint32_t stage = ring->stages + ring->at * RING::STAGE_BYTES;
-        scales_load<SQUARES>(later, scales, min(step + 2, n_steps - 1));
+        scales_load(later, scales, min(step + 2, n_steps - 1));
         barrier_wait(ring->full + ring->at * 8, ring->parity);
 #pragma unroll
         for (int box = 0; box < 2; box++) {
@@ -263,7 +242,7 @@ static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_sc
             if (box == 1) {
                 stage_release(*ring, ring->at);
             }
-            promote<WIDTH, SQUARES>(sum[box], part, scale, box);
+            promote<WIDTH>(sum[box], part, scale, box);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -276,7 +255,7 @@ static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_sc
 
 /* Of a tile whose two boxes are one instruction's: a step's products run while the sums of the one
  * before are taken. */
-template <bool SQUARES, class RING>
+template <class RING>
 static __device__ __forceinline__ void narrow_sum(RING *ring, const struct tile_scales &scales,
                                                   int n_steps, float (&sum)[2][WIDTH / 4]) {
     const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
@@ -284,14 +263,14 @@ static __device__ __forceinline__ void narrow_sum(RING *ring, const struct tile_
     int previous = -1;
     auto begin = [&](int step, float(&to)[WIDTH / 2], float(&of)[4]) {
         const uint32_t stage = ring->stages + ring->at * RING::STAGE_BYTES;
-        scales_load<SQUARES>(of, scales, step);
+        scales_load(of, scales, step);
         barrier_wait(ring->full + ring->at * 8, ring->parity);
         multiply(to, stage + group_bytes, stage + INPUT_BYTES);
     };
     auto end = [&](const float(&from)[WIDTH / 2], const float(&of)[4]) {
         stage_release(*ring, previous);
-        promote<WIDTH / 2, SQUARES>(sum[0], from, of, 0);
-        promote<WIDTH / 2, SQUARES>(sum[1], from + WIDTH / 4, of, 1);
+        promote<WIDTH / 2>(sum[0], from, of, 0);
+        promote<WIDTH / 2>(sum[1], from + WIDTH / 4, of, 1);
     };
     auto advance = [&]() {
         previous = ring->at;
@@ -323,7 +302,7 @@ static __device__ __forceinline__ void narrow_sum(RING *ring, const struct tile_
     }
 }
 
-template <bool GATED, int SHARING, int BOX, bool SQUARES>
+template <bool GATED, int SHARING, int BOX>
 static __device__ __forceinline__ void tiles_work(struct tile_ring<GATED, SHARING, BOX> ring,
                                                   const struct fp8_product &p,
                                                   const struct tiling &t, int n_deals) {
@@ -337,23 +316,16 @@ static __device__ __forceinline__ void tiles_work(struct tile_ring<GATED, SHARIN
         for (int i = 0; i < 2; i++) {
             const int64_t row = share.output + (int64_t)i * t.second_box;
             scales.x[i] = fp8_scales_of_input(p, share.row[i]);
-            scales.w[i] = fp8_scales_of<SQUARES>(p, min(row, n_rows - 1));
+            scales.w[i] = fp8_scales_of<true>(p, min(row, n_rows - 1));
 #pragma unroll
             for (int j = 0; j < BOX / 2; j++) {
                 sum[i][j] = 0;
             }
         }
         if constexpr (BOX == WIDTH) {
-            wide_sum<SQUARES>(&ring, scales, t.n_steps, sum);
+            wide_sum(&ring, scales, t.n_steps, sum);
         } else {
-            narrow_sum<SQUARES>(&ring, scales, t.n_steps, sum);
-        }
-#pragma unroll
-        for (int box = 0; box < 2; box++) {
-            if (!SQUARES) {
-                box_scale<BOX>(p, share, share.output + (int64_t)box * t.second_box, n_rows,
-                               sum[box]);
-            }
+            narrow_sum(&ring, scales, t.n_steps, sum);
         }
         if constexpr (GATED) {
 #pragma unroll
@@ -362,20 +334,24 @@ static __device__ __forceinline__ void tiles_work(struct tile_ring<GATED, SHARIN
             }
             box_store<BOX>(p, share, share.output, sum[0]);
         } else {
+            if constexpr (2 * BOX == FP8_SUMMED_OUTPUTS) {
+                if (p.outcome == FP8_SUMMED) {
+                    auto &logits = reinterpret_cast<float(&)[BOX]>(sum);
+                    p.statistics ? summaries_store<true>(p, share, t.n_output_tiles, logits)
+                                 : summaries_store<false>(p, share, t.n_output_tiles, logits);
+                    continue;
+                }
+            }
 #pragma unroll
             for (int box = 0; box < 2; box++) {
-                if (p.outcome == FP8_SINGLE) {
-                    box_store_single<BOX>(p, share, share.output + box * BOX, sum[box]);
-                } else {
-                    box_store<BOX>(p, share, share.output + box * BOX, sum[box]);
-                }
+                box_store<BOX>(p, share, share.output + box * BOX, sum[box]);
             }
         }
     }
 }
 #endif
 
-template <bool GATED, int SHARING, int BOX, bool SQUARES>
+template <bool GATED, int SHARING, int BOX>
 static __global__ void __launch_bounds__(PRODUCT_THREADS, 1)
     fp8_tiles_kernel(const __grid_constant__ CUtensorMap x_map,
                      const __grid_constant__ CUtensorMap w_map,
@@ -408,18 +384,18 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, 1)
         }
     } else {
         registers_take<232>();
-        tiles_work<GATED, SHARING, BOX, SQUARES>(ring, p, t, n_deals);
+        tiles_work<GATED, SHARING, BOX>(ring, p, t, n_deals);
     }
     /* A block's memory must outlive its neighbour's copies and arrivals. */
     blocks_sync<R::BLOCKS>();
 #endif
 }
 
-template <bool GATED, int SHARING, int BOX, bool SQUARES>
+template <bool GATED, int SHARING, int BOX>
 static cudaError_t tiles_start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                                const struct fp8_product &p, const struct tiling &t, int n_sms,
                                cudaStream_t stream) {
-    auto kernel = fp8_tiles_kernel<GATED, SHARING, BOX, SQUARES>;
+    auto kernel = fp8_tiles_kernel<GATED, SHARING, BOX>;
     const int bytes = FP8_RING_BYTES + RING_ALIGNMENT, n_blocks = SHARING == SHARE_NONE ? 1 : 2;
     const int64_t n_tiles = (int64_t)t.n_token_tiles * t.n_output_tiles;
     const cudaError_t status = shared_allow(kernel, bytes);
@@ -460,17 +436,16 @@ static struct cut cut_of(int box, int n_tokens, int n_outputs, int outputs_per_t
     return cut;
 }
 
-template <bool GATED, int BOX, bool SQUARES>
-static decltype(&tiles_start<GATED, 0, BOX, SQUARES>) start_of_sharing(int sharing) {
-    return sharing == SHARE_WEIGHTS  ? tiles_start<GATED, SHARE_WEIGHTS, BOX, SQUARES>
-           : sharing == SHARE_INPUTS ? tiles_start<GATED, SHARE_INPUTS, BOX, SQUARES>
-                                     : tiles_start<GATED, SHARE_NONE, BOX, SQUARES>;
+template <bool GATED, int BOX>
+static decltype(&tiles_start<GATED, 0, BOX>) start_of_sharing(int sharing) {
+    return sharing == SHARE_WEIGHTS  ? tiles_start<GATED, SHARE_WEIGHTS, BOX>
+           : sharing == SHARE_INPUTS ? tiles_start<GATED, SHARE_INPUTS, BOX>
+                                     : tiles_start<GATED, SHARE_NONE, BOX>;
 }
 
-template <bool GATED, bool SQUARES>
-static decltype(&tiles_start<GATED, 0, 128, SQUARES>) start_of(const struct cut &cut) {
-    return cut.box == 128 ? start_of_sharing<GATED, 128, SQUARES>(cut.sharing)
-                          : start_of_sharing<GATED, 64, SQUARES>(cut.sharing);
+template <bool GATED> static decltype(&tiles_start<GATED, 0, 128>) start_of(const struct cut &cut) {
+    return cut.box == 128 ? start_of_sharing<GATED, 128>(cut.sharing)
+                          : start_of_sharing<GATED, 64>(cut.sharing);
 }
 
 cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
@@ -481,12 +456,16 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
         p->squares ? p->w_rows == FP8_STEP &&
                          (!gated || (p->n_outputs % FP8_STEP == 0 && p->before % FP8_STEP == 0))
                    : p->w_rows == 1;
-    if (!hopper_device() || !p->x_too || p->n_inputs % 16 != 0 || p->n_outputs % 8 != 0 ||
-        p->y_stride % (p->outcome == FP8_SINGLE ? 2 : 8) != 0 || !fits) {
+    const bool summed = p->outcome == FP8_SUMMED;
+    if (!hopper_device() || !p->x_too || p->n_inputs % 16 != 0 || p->outcome == FP8_SINGLE ||
+        (!summed && (p->n_outputs % 8 != 0 || p->y_stride % 8 != 0)) || !fits) {
         return cudaErrorNotSupported;
     }
     if (p->n_tokens == 0) {
         return cudaSuccess;
+    }
+    if (!p->squares) {
+        return fp8_run_channels(p, stream);
     }
     int n_sms;
     const cudaError_t status = multiprocessors(&n_sms);
@@ -494,10 +473,10 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
         return status;
     }
     struct tiling t = {};
-    t.shift = p->squares ? p->before % FP8_STEP : 0;
+    t.shift = p->before % FP8_STEP;
     struct cut cut = cut_of(128, p->n_tokens, p->n_outputs + t.shift, 256 / boxes, n_sms);
     const struct cut narrow = cut_of(64, p->n_tokens, p->n_outputs + t.shift, 128 / boxes, n_sms);
-    cut = narrow.cost < cut.cost ? narrow : cut;
+    cut = narrow.cost < cut.cost && !summed ? narrow : cut;
     t.n_token_tiles = cut.n_token_tiles;
     t.n_output_tiles = cut.n_output_tiles;
     t.second_box = gated ? p->n_outputs : cut.box;
@@ -511,7 +490,6 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
                         cut.box)) {
         return cudaErrorNotSupported;
     }
-    auto start = gated ? (p->squares ? start_of<true, true>(cut) : start_of<true, false>(cut))
-                       : (p->squares ? start_of<false, true>(cut) : start_of<false, false>(cut));
+    auto start = gated ? start_of<true>(cut) : start_of<false>(cut);
     return start(x_map, w_map, *p, t, n_sms, stream);
 }

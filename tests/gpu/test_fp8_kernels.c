@@ -293,9 +293,8 @@ static bool takes(const struct shape *s, enum path path) {
         return true;
     }
     const bool fits = s->x_too && s->inputs % 16 == 0 && s->outputs % 8 == 0;
-    return fits && (path == FEW ? s->tokens <= 64
-                                : !s->gated || s->channels || s->inputs <= GROUP ||
-                                      s->outputs % GROUP == 0);
+    return fits &&
+           (path == FEW ? s->tokens <= 64 : !s->gated || s->channels || s->outputs % GROUP == 0);
 }
 
 static cudaError_t run_path(const struct product *p, enum path path) {

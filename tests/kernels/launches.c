@@ -204,10 +204,10 @@ static void add_fp8(struct launch_list *list) {
 static void add_hopper_fp8(struct launch_list *list) {
     for (int form = 0; form < 4; form++) {
         const char *gated = truth(form & 1), *squares = truth(form & 2);
-        for (int sharing = 0; sharing < 3; sharing++) {
+        for (int sharing = 0; sharing < 3 && form < 2; sharing++) {
             for (int box = 64; box <= 128; box *= 2) {
                 add(list, PRODUCT_THREADS, PRODUCT_THREADS, FP8_RING_BYTES + RING_ALIGNMENT, true,
-                    "fp8_tiles_kernel<%s, %d, %d, %s>", gated, sharing, box, squares);
+                    "fp8_tiles_kernel<%s, %d, %d>", gated, sharing, box);
             }
         }
         for (int width = 8; width <= 64; width *= 2) {
@@ -220,13 +220,17 @@ static void add_hopper_fp8(struct launch_list *list) {
 
 /* On sm_90a alone. */
 static void add_hopper_products(struct launch_list *list) {
-    for (int gated = 0; gated < 2; gated++) {
-        for (int sharing = 0; sharing < 3; sharing++) {
-            for (int width = 128; width <= 256; width += 64) {
-                add(list, PRODUCT_THREADS, PRODUCT_THREADS, PRODUCT_RING_BYTES + RING_ALIGNMENT,
-                    true, "product_kernel<%s, %d, %d>", truth(gated), sharing, width);
+    for (int sharing = 0; sharing < 3; sharing++) {
+        for (int kind = 0; kind < 3; kind++) { /* bf16, fp8 by rows, the head's of these */
+            for (int width = kind == 2 ? 256 : 128; width <= 256; width += 64) {
+                for (int gated = 0; gated < (kind == 2 ? 1 : 2); gated++) {
+                    add(list, PRODUCT_THREADS, PRODUCT_THREADS, PRODUCT_RING_BYTES + RING_ALIGNMENT,
+                        true, "product_kernel<%s, %d, %d, %d>", truth(gated), sharing, width, kind);
+                }
             }
         }
+    }
+    for (int gated = 0; gated < 2; gated++) {
         for (int width = 8; width <= 64; width *= 2) {
             add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS,
                 FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "few_linear_kernel<%s, %d>",
