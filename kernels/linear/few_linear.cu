@@ -19,8 +19,9 @@ enum {
     MAX_STAGES = 6,
     WORKERS = FEW_LINEAR_WORKERS, /* two warpgroups of 64 rows of weights each */
     THREADS = FEW_LINEAR_THREADS,
-    MOST_BLOCKS = 8, /* of a cluster that any device grants */
-    LEAST_STEPS = 2, /* a block: else putting the sums together costs more than sharing saves */
+    MOST_BLOCKS = 8,  /* of a cluster that any device grants */
+    MOST_OF_MANY = 4, /* where 8 would be more blocks than multiprocessors (lab/README.md) */
+    LEAST_STEPS = 2,  /* a block: else putting the sums together costs more than sharing saves */
     MOST_TOKENS = 64,
 };
 
@@ -215,7 +216,7 @@ static cudaError_t few_product_run(struct few_product *product, const void *x, i
     const int outputs = GATED ? TILE_ROWS / 2 : TILE_ROWS, n = product->n_outputs;
     const int n_tiles = (n - 1) / outputs + 1, room = 2 * n_sms;
     product->n_steps = (n_channels + TILE_CHANNELS - 1) / TILE_CHANNELS;
-    product->n_blocks = MOST_BLOCKS;
+    product->n_blocks = n_tiles * (int64_t)MOST_BLOCKS <= n_sms ? MOST_BLOCKS : MOST_OF_MANY;
     while (product->n_blocks > 1 && ((int64_t)n_tiles * product->n_blocks > room ||
                                      product->n_blocks * LEAST_STEPS > product->n_steps)) {
         product->n_blocks /= 2;
