@@ -3,7 +3,8 @@
 # checkpoints under every decoder, each at several settings; a table, and the area under each curve (AUP, d3LLM).
 # Usage: aup.sh PROGRAM OUT PROMPTS WEIGHTS...    writes OUT/MODEL-TASK-DECODER-SETTING.json, prints two tables
 #   WEIGHTS   checkpoint folders (experiments/train); how each is decoded is read off its name
-# Environment: tasks (default: easy hops), most (problems a task; default: 128), seconds (a run; default: 300).
+# Environment: tasks (default: easy hops), most (problems a task; default: 128), seconds (a run; default: 300), jobs (runs at a
+# time; default: 1).
 # What is there already is not run again.
 set -u
 unmask=$1 out=$2 prompts=$3
@@ -14,13 +15,18 @@ mkdir -p "$out"
 
 # DECODER SETTING ARGUMENTS...: of the weights and task at hand
 one() {
-    local at=$out/$model-$task-$1@$2
-    shift 2
+    while [ "$(jobs -rp | wc -l)" -ge "${jobs:-1}" ]; do wait -n; done
+    measure "$out/$model-$task-$1@$2" "${@:3}" &
+}
+
+measure() {
+    local at=$1
+    shift
     [ -s "$at.json" ] && return 0
     if timeout -k 5 "${seconds:-300}" "$unmask" run --backend cpu --clock virtual --weights "$weights" --workload "$out/$task.jsonl" \
-        --output-tokens 96 --set early_stop=block --set max_requests=64 "$@" --decode-out "$at.db" --json \
+        --output-tokens 96 --set early_stop=block --set max_requests=64 "${more[@]}" "$@" --decode-out "$at.db" --json \
         >"$at.part" 2>"$at.err"; then
-        python3 "$here/aup.py" passes "$at.part" "$at.db" >"$at.json"
+        python3 "$here/aup.py" passes "$at.part" "$at.db" >"$at.line" && mv "$at.line" "$at.json"
         rm -f "$at.err"
     else
         echo "$at: $(tail -n 1 "$at.err")" >&2
@@ -68,14 +74,16 @@ noise() {
 }
 
 for weights in "$@"; do
-    model=$(basename "$weights")
+    model=$(basename "$weights") more=()
+    [ "$model" = llada2-2m ] && more=(--set model.block_routing=largest --set model.block_experts=6) # as it was trained
     for task in ${tasks:-easy hops}; do
         [ -s "$out/$task.jsonl" ] || head -n "${most:-128}" "$prompts/$task.jsonl" >"$out/$task.jsonl"
         case $model in
-        *noise*) noise ;;
+        *-all) block_causal && noise ;;
         llada-*) bidirectional ;;
         *) block_causal ;;
         esac
     done
 done
+wait
 python3 "$here/aup.py" table "$out"

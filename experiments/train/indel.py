@@ -1,16 +1,18 @@
 """Decoding with insertion and deletion (LLaDA2.2's report, section 3.1; SGLang's JointThresholdInDel), which the engine does not
 run: it leaves each token where it was written.
 
-  indel.py FOLDER [--tasks easy,hops] [--limit 64] [--threshold 0.5] [--edit 0] [--fixed]
+  indel.py FOLDER [--tasks easy,hops] [--limit 64] [--threshold 0.5] [--edit 0] [--fixed] [--disarray]
 
 Prints a line a task: right answers, tokens a pass, passes by kind, tokens replaced, inserted and deleted. --fixed: the joint
-threshold, which moves nothing (LLaDA2.1). A mask is never filled by one of the two control tokens.
+threshold, which moves nothing (LLaDA2.1). A mask is never filled by one of the two control tokens. --disarray: blocks do not
+begin as masks, but as the solution with tokens left out, added and changed (data.moved): how often is it put in order?
 """
 
 import argparse
 import json
 import os
 from collections import Counter
+from random import Random
 
 import torch
 
@@ -94,13 +96,16 @@ class Block:
         return True
 
 
-def decode_one(net, prompt, n_output, threshold, edit, moves):
+def decode_one(net, prompt, n_output, threshold, edit, moves, start=None):
+    """start: what a block begins with, by the place of its first token of the output and how many it has; None: masks."""
     at = decode.Blocks(net, [prompt], n_output)
     counts = Counter()
     while int(at.begin) < int(at.end):
-        first = int(at.begin)
+        first, given = int(at.begin), max(len(prompt) - int(at.begin), 0)
         here = slice(first, first + BLOCK)
-        block = Block(at.ids[0, here].tolist(), max(len(prompt) - first, 0), moves)
+        if start:
+            at.ids[0, first + given:first + BLOCK] = torch.tensor(start(first + given - len(prompt), BLOCK - given))
+        block = Block(at.ids[0, here].tolist(), given, moves)
         while block.step(at.run(False)[0].float(), threshold, edit):
             at.ids[0, here] = torch.tensor(block.ids)
         counts += block.counts + Counter(storing=1)
@@ -112,6 +117,23 @@ def decode_one(net, prompt, n_output, threshold, edit, moves):
     return text, ended, counts
 
 
+def disarray(net, tk, n, args):
+    """Blocks in disarray of held-out problems of hops: how many blocks, how many then hold what they should."""
+    r, counts, right = Random(1), Counter(), 0
+    problems = [tasks.generated("hops", r, True) for _ in range(n)]
+    for p in problems:
+        prompt, tokens = tk.encode(p.prompt).ids, tk.encode(p.solution).ids
+        stream = tokens + [data.END_ID] * 4 * BLOCK
+        n_output = len(tokens) + 1 + -(len(prompt) + len(tokens) + 1) % BLOCK
+        with torch.no_grad():
+            ids, _, of = decode_one(net, prompt, n_output, args.threshold, args.edit, not args.fixed,
+                                    lambda at, n: data.moved(stream[at:at + 2 * BLOCK], n, r)[0])
+        counts += of
+        right += ids == tokens
+    low, high = decode.wilson(right, n)
+    print(json.dumps(dict(task="hops in disarray", n=n, restored=right, low=round(low, 3), high=round(high, 3), **counts)))
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("folder")
@@ -121,8 +143,11 @@ def main():
     ap.add_argument("--edit", type=float, default=0.0)
     ap.add_argument("--output-tokens", type=int, default=96)
     ap.add_argument("--fixed", action="store_true")
+    ap.add_argument("--disarray", action="store_true")
     args = ap.parse_args()
     net, tk = export.load(args.folder), data.load_tokenizer(args.folder)
+    if args.disarray:
+        return disarray(net, tk, args.limit, args)
     for task in args.tasks.split(","):
         problems = data.read_prompts(os.path.join(data.HERE, "prompts", task + ".jsonl"))[:args.limit]
         right = tokens = 0

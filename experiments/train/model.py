@@ -60,12 +60,9 @@ SHAPES = {
                         experts=64, experts_active=4, expert_ffn=64),
     "llada-2m": Shape(**LLADA, layers=4, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384),
     "sdar-2m": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
-    "llada-2m-open": Shape(**LLADA, layers=4, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384),
-    "sdar-2m-edit": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
-    "sdar-2m-indel": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
-    "sdar-2m-noise": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
-    "llada2-1m": Shape(**dict(LLADA2, groups=1, groups_active=1), layers=4, hidden=128, heads=2, kv_heads=1, head_dim=64,
-                       ffn=256, rotary_dim=32, tied=True, experts=32, experts_active=4, expert_ffn=16, block_experts=8),
+    "llada2-2m": Shape(**dict(LLADA2, groups=1, groups_active=1, theta=1000000.0), layers=5, hidden=192, heads=3, kv_heads=1,
+                       head_dim=64, ffn=384, tied=True, experts=24, experts_active=4, expert_ffn=16, block_experts=6),
+    "sdar-2m-all": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
     "llada-toy": Shape(**LLADA, layers=2, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=128),
     "sdar-toy": Shape(**SDAR, layers=2, hidden=64, heads=2, kv_heads=1, head_dim=32, ffn=128, tied=True),
     "llada2-toy": Shape(**LLADA2, layers=3, hidden=64, heads=2, kv_heads=1, head_dim=32, ffn=128, rotary_dim=16,
@@ -211,6 +208,25 @@ class Model(torch.nn.Module):
                              s.theta ** -(torch.arange(0, s.rotated, 2, dtype=torch.float64) / s.rotated))
         self.register_buffer("cos", angles.cos().float().to(device), persistent=False)
         self.register_buffer("sin", angles.sin().float().to(device), persistent=False)
+
+    @torch.no_grad()
+    def begin_with(self, other):
+        """The weights of another model of the same shape; or, where this one has experts and that one a dense layer, each
+        expert gets a part of the layer's width."""
+        s = self.shape
+        if other.shape.experts == s.experts:
+            self.load_state_dict(other.state_dict())
+            return
+        width = (s.experts, s.expert_ffn)
+        for key, p in self.w.items():
+            if key in ("e_gate", "e_up"):
+                p.copy_(other.w[key[2:]][s.dense_layers:].unflatten(1, width))
+            elif key == "e_down":
+                p.copy_(other.w["down"][s.dense_layers:].unflatten(2, width).permute(0, 2, 1, 3))
+            elif key in DENSE_KEYS:
+                p.copy_(other.w[key][:s.dense_layers])
+            elif key not in MIXTURE_KEYS:
+                p.copy_(other.w[key])
 
     def n_parameters(self):
         return sum(p.numel() for p in self.parameters()) + sum(b.numel() for k, b in self.named_buffers() if "bias" in k)

@@ -440,7 +440,7 @@ def arguments(argv=None):
     ap.add_argument("--stop-after", type=int, default=0, help="stop after so many steps now, to be resumed; default: go on")
     ap.add_argument("--rows", type=int, default=32, help=f"rows of {data.ROW} tokens a step; default: 32")
     ap.add_argument("--micro", type=int, default=1, help="batches a step; default: 1")
-    ap.add_argument("--init", help="begin with the weights of an exported folder; default: random ones")
+    ap.add_argument("--init", help="begin with the weights of an exported folder, whose dense layers may become experts; default: random ones")
     ap.add_argument("--until", type=float, default=0, help="train until then, in seconds since 1970, instead of minutes")
     ap.add_argument("--after", help="compile at once, but begin when this file is there")
     ap.add_argument("--lr", type=float, default=0.02, help="of Muon; default: 0.02")
@@ -475,7 +475,7 @@ def main():
     if os.path.exists(trainer.state_path()):
         trainer.resume()
     elif args.init:
-        trainer.net.load_state_dict(export.load(args.init).state_dict())
+        trainer.net.begin_with(export.load(args.init))
     trainer.run()
 
 

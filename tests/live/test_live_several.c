@@ -7,7 +7,7 @@
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_SETTINGS = 23 };
+enum { N_SETTINGS = 25 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -66,7 +66,8 @@ static void decodes_so(const json_t *line, size_t number) {
     int64_t positions = 0;
     settings_of(line, settings);
     const char *const start[] = {"--weights",
-                                 is_wide ? MODELS "llada-2m" : MODELS "sdar-2m",
+                                 specified_model(line, is_wide ? MODELS "llada-2m"
+                                                               : MODELS "sdar-2m"),
                                  "--workload",
                                  PROMPTS,
                                  "--output-tokens",
