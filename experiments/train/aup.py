@@ -3,8 +3,8 @@
     aup.py passes RUN.json TRACE.db      one run's line: tokens a pass, right answers, passes by kind
     aup.py table FOLDER
 
-Of a curve's points in order of tokens a pass, (r1, y1) is one token a pass without a cache, with y in percent; points below
-y1 - 5 are left out; the area is r1 y1 and, of each two neighbours, (r2 - r1) times the mean of y W(y), W(y) being
+Of a curve's points in order of tokens a pass, (r1, y1) is the model's own at one token a pass, or at a threshold of 0.95 where
+that was not run, with y in percent; points below y1 - 5 are left out; the area is r1 y1 and, of each two neighbours, (r2 - r1) times the mean of y W(y), W(y) being
 exp(-3 (1 - y / most)) and `most` the best accuracy of any decoder on that task. A pass commits something, or replaces tokens and
 commits nothing, or does neither: one that finds that all is done, one that stores a block, and all of a canvas of random
 tokens but its last.
@@ -43,14 +43,15 @@ def area(points, most):
 
 
 def curves(runs):
-    """By model, task and decoder its points; all of a model's begin with one token a pass, or with their own first."""
+    """By model, task and decoder its points, the first of which all curves of a model share."""
     of = {}
     for (model, task, decoder, _), r in runs.items():
         of.setdefault((model, task, decoder), []).append((r["tokens_a_pass"], 100 * r["right"] / r["judged"]))
-    for (model, task, decoder), points in of.items():
-        one = runs.get((model, task, "threshold", "one"))
-        if one and decoder != "threshold":
-            points.append((one["tokens_a_pass"], 100 * one["right"] / one["judged"]))
+    for (model, task, _), points in of.items():
+        one = runs.get((model, task, "threshold", "one")) or runs.get((model, task, "threshold", "0.95"))
+        if one:
+            first = (one["tokens_a_pass"], 100 * one["right"] / one["judged"])
+            points[:] = [first] + sorted(p for p in points if p[0] > first[0])
         points.sort()
     return of
 
