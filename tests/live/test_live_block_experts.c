@@ -31,10 +31,12 @@ static void decodes_so(const json_t *line, size_t number) {
              json_string_value(json_object_get(line, "routing")));
     snprintf(settings[1], 64, "model.block_experts=%g", number_of(line, "experts"));
     snprintf(settings[2], 64, "model.block_expert_share=%g", number_of(line, "share"));
-    const char *const set[] = {
-        settings[0],         settings[1],
-        settings[2],         "decoder=threshold",
-        is_trained ? "decoder.threshold=0.9" : "decoder.threshold=0.05", NULL};
+    const char *const set[] = {settings[0],
+                               settings[1],
+                               settings[2],
+                               "decoder=threshold",
+                               is_trained ? "decoder.threshold=0.9" : "decoder.threshold=0.05",
+                               NULL};
     json_decref(specified_run(line, start, set, is_trained ? 32 : 8, number, &unused));
 }
 

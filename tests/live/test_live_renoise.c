@@ -98,9 +98,10 @@ TEST(tokens_and_passes_are_those_of_the_specification) {
         ck_assert_ptr_nonnull(setting);
         settings_of(setting, settings);
         const json_t *model = json_object_get(setting, "model");
-        free(PRINTS(RUN_OF(model != NULL ? json_string_value(model) : WEIGHTS, "--outputs", outputs, "--decode-out", decisions, "--db", db, "--levels",
-                        "events", "--set", settings[0], "--set", settings[1], "--set", settings[2],
-                        "--set", settings[3], "--set", settings[4], "--set", settings[5])));
+        free(PRINTS(RUN_OF(model != NULL ? json_string_value(model) : WEIGHTS, "--outputs", outputs,
+                           "--decode-out", decisions, "--db", db, "--levels", "events", "--set",
+                           settings[0], "--set", settings[1], "--set", settings[2], "--set",
+                           settings[3], "--set", settings[4], "--set", settings[5])));
         assert_tokens(setting, outputs);
         assert_passes(setting, decisions);
         snprintf(run, sizeof run, "%zu", n_lines + 1);

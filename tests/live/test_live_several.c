@@ -65,16 +65,16 @@ static void decodes_so(const json_t *line, size_t number) {
     const bool is_wide = is_bidirectional(line);
     int64_t positions = 0;
     settings_of(line, settings);
-    const char *const start[] = {"--weights",
-                                 specified_model(line, is_wide ? MODELS "llada-2m"
-                                                               : MODELS "sdar-2m"),
-                                 "--workload",
-                                 PROMPTS,
-                                 "--output-tokens",
-                                 "64",
-                                 "--system",
-                                 system_of(line),
-                                 NULL};
+    const char *const start[] = {
+        "--weights",
+        specified_model(line, is_wide ? MODELS "llada-2m" : MODELS "sdar-2m"),
+        "--workload",
+        PROMPTS,
+        "--output-tokens",
+        "64",
+        "--system",
+        system_of(line),
+        NULL};
     const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
                                settings[4], settings[5], NULL};
     json_t *summary = specified_run(

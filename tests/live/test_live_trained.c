@@ -14,14 +14,14 @@ enum { END_OF_TEXT = 2045 };
 static json_t *generate(const char *weights, const char *system, const char *prompts,
                         const char *output_tokens) {
     const bool is_mixture = strstr(weights, "llada2") != NULL;
-    const char *const routing = is_mixture ? "model.block_routing=largest"
-                                           : "model.block_routing=none",
-                      *const experts = is_mixture ? "model.block_experts=6"
-                                                  : "decoder.threshold=0.9";
-    char *text = PRINTS("generate", "--backend", "cpu", "--weights", weights, "--system", system,
-                        "--decoder", "threshold", "--set", "decoder.threshold=0.9", "--set",
-                        routing, "--set", experts, "--prompts",
-                        prompts, "--output-tokens", output_tokens, "--json");
+    const char *const routing =
+                          is_mixture ? "model.block_routing=largest" : "model.block_routing=none",
+                      *const experts =
+                          is_mixture ? "model.block_experts=6" : "decoder.threshold=0.9";
+    char *text =
+        PRINTS("generate", "--backend", "cpu", "--weights", weights, "--system", system,
+               "--decoder", "threshold", "--set", "decoder.threshold=0.9", "--set", routing,
+               "--set", experts, "--prompts", prompts, "--output-tokens", output_tokens, "--json");
     json_t *printed = json_loads(text, 0, NULL);
     ck_assert_msg(printed != NULL, "%s", text);
     free(text);
