@@ -27,6 +27,7 @@ TOKENIZER = os.path.join(HERE, "models", "sdar-2m")  # that every model of this 
 VOCAB = 2048
 END, PAD, MASK = "<|endoftext|>", "<|pad|>", "<|mask|>"
 END_ID, PAD_ID, MASK_ID = VOCAB - 3, VOCAB - 2, VOCAB - 1
+DELETE_ID, INSERT_ID = 186, 187  # the bytes fe and ff, which no UTF-8 text has, drop a position and put a mask before it
 # Qwen's split: contractions, words with what stands before them, single digits, punctuation, line ends, blanks.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
          r"\s+(?!\S)|\s+")
@@ -123,12 +124,61 @@ def canvas_row(prompt, output, r):
     return ids, [*range(len(ids))], [0] * len(prompt) + [1 + i // BLOCK for i in range(n)]
 
 
+def noise_row(prompt, output, r):
+    """For canvases of BLOCK that begin at the prompt's end: the text as decoding keeps it, without its last canvas (kind 0),
+    and behind it the canvases, whose kinds count them from 1. Between the two, what fills a block. Returns ids, places, kinds."""
+    n = -(-len(output) // BLOCK) * BLOCK + (BLOCK if r.random() < 0.1 else 0)
+    ids = prompt + output + [END_ID] * (n - len(output))
+    kept = -(-(len(ids) - BLOCK) // BLOCK) * BLOCK
+    return (ids[:kept] + ids[len(prompt):], [*range(kept), *range(len(prompt), len(ids))],
+            [0] * kept + [1 + i // BLOCK for i in range(n)])
+
+
+def moved(tokens, n, r):
+    """n places of a block's output as insertion and deletion may meet it, and what to make of each: now and then a token is
+    left out, and what follows it asks for a mask before it; or one stands there that is none of the text's, to be deleted;
+    or another in its stead. tokens: of the block and what follows."""
+    left_out, added, wrong = (r.random() * most if r.random() < 0.6 else 0 for most in (0.08, 0.08, 0.15))
+    ids, targets, is_missing = [], [], False
+    for token in tokens:
+        if len(ids) >= n:
+            break
+        if r.random() < left_out and token != END_ID:
+            is_missing = True
+            continue
+        if r.random() < added:
+            ids.append(r.choice(tokens) if r.random() < 0.5 else r.randrange(END_ID))
+            targets.append(DELETE_ID)
+        ids.append(r.randrange(END_ID) if r.random() < wrong else token)
+        targets.append(INSERT_ID if is_missing else token)
+        is_missing = False
+    return ids[:n], targets[:n]
+
+
+def indel_row(prompt, output, r):
+    """As block_row, but with the blocks of the copy in disarray, and a fourth list: what each place is to become."""
+    ids, place, kind = block_row(prompt, output, r)
+    n, targets = len(place) - kind[::-1].index(0) if 0 in kind else 0, ids[:]
+    stream = output + [END_ID] * 4 * BLOCK
+    for first in range(n, len(ids), BLOCK):
+        given = kind[first:first + BLOCK].count(2)
+        at = place[first] + given - len(prompt)
+        seen, wanted = moved(stream[at:at + 2 * BLOCK], BLOCK - given, r)
+        ids[first + given:first + BLOCK], targets[first + given:first + BLOCK] = seen, wanted
+    return ids, place, kind, targets
+
+
+LAYOUTS = {"block": block_row, "canvas": canvas_row, "noise": noise_row, "indel": indel_row}
 PARTS = ("ids", "place", "kind", "text")
 
 
+def parts_of(layout):
+    return PARTS[:3] + ("target",) + PARTS[3:] if layout == "indel" else PARTS
+
+
 def pack(texts, r):
-    """Rows of ROW tokens, each text whole, the longest first into the fullest row that has room. Four arrays: ids, place in the
-    text, kind, and the number of the text in its row; what no text fills is padding, text 0."""
+    """Rows of ROW tokens, each text whole, the longest first into the fullest row that has room. An array for each list of a
+    text (ids, place in the text, kind), and the number of the text in its row; what no text fills is padding, text 0."""
     rows, by_room = [], {}
     for text in sorted(texts, key=lambda t: -len(t[0])):
         for room in range(len(text[0]), ROW + 1, BLOCK):
@@ -142,8 +192,8 @@ def pack(texts, r):
         if room > len(text[0]):
             by_room.setdefault(room - len(text[0]), []).append(row)
     r.shuffle(rows)
-    out = [np.full((len(rows), ROW), PAD_ID, np.uint16), np.zeros((len(rows), ROW), np.uint16),
-           np.zeros((len(rows), ROW), np.uint8), np.zeros((len(rows), ROW), np.uint8)]
+    types = (np.uint16, np.uint16, np.uint8, np.uint16)[:len(texts[0])] + (np.uint8,)
+    out = [np.full((len(rows), ROW), PAD_ID if i == 0 else 0, of) for i, of in enumerate(types)]
     for i, row in enumerate(rows):
         r.shuffle(row)
         at = 0
@@ -163,7 +213,7 @@ _made = {}
 
 
 def make_chunk(job):
-    folder, number, gsm8k, seed, mix = job
+    folder, number, gsm8k, seed, mix, layouts = job
     path = chunk_path(folder, number)
     if os.path.exists(path):
         return 0
@@ -175,8 +225,8 @@ def make_chunk(job):
     pairs = [(texts[i].ids, texts[i + 1].ids + [END_ID]) for i in range(0, len(texts), 2)]
     pairs = [(p, o) for p, o in pairs if len(p) <= MOST_PROMPT and len(o) <= MOST_OUTPUT]
     arrays = {}
-    for name, layout in (("block", block_row), ("canvas", canvas_row)):
-        for part, array in zip(PARTS, pack([layout(p, o, r) for p, o in pairs], r)):
+    for name in layouts:
+        for part, array in zip(parts_of(name), pack([LAYOUTS[name](p, o, r) for p, o in pairs], r)):
             arrays[f"{name}_{part}"] = array
     with open(path + ".part", "wb") as f:
         np.savez(f, **arrays)
@@ -184,11 +234,11 @@ def make_chunk(job):
     return len(pairs)
 
 
-def make_chunks(folder, count, processes, gsm8k, seed, mix):
+def make_chunks(folder, count, processes, gsm8k, seed, mix, layouts):
     os.makedirs(folder, exist_ok=True)
     began, n = time.time(), 0
     with multiprocessing.Pool(processes) as pool:
-        for i, made in enumerate(pool.imap(make_chunk, [(folder, k, gsm8k, seed, mix) for k in range(count)])):
+        for i, made in enumerate(pool.imap(make_chunk, [(folder, k, gsm8k, seed, mix, layouts) for k in range(count)])):
             n += made
             if i + 1 == count or (i + 1) % 100 == 0:
                 print(json.dumps(dict(chunks=i + 1, problems=n, seconds=round(time.time() - began, 1))), flush=True)
@@ -253,6 +303,7 @@ def main():
     ap.add_argument("--count", type=int, default=64, help=f"chunks of {PROBLEMS_PER_CHUNK} problems; default: 64")
     ap.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     ap.add_argument("--mix", choices=tuple(MIXES), default="large", help="of the texts; default: large")
+    ap.add_argument("--layouts", default="block,canvas", help=f"of {', '.join(LAYOUTS)}; default: block,canvas")
     ap.add_argument("--seed", type=int, default=1)
     args = ap.parse_args()
     if args.what == "tokenizer":
@@ -260,7 +311,8 @@ def main():
     elif args.what == "prompts":
         write_prompts(args.out or os.path.join(HERE, "prompts"), args.gsm8k)
     elif args.what == "chunks":
-        make_chunks(args.out, args.count, args.processes, args.gsm8k, args.seed, args.mix)
+        make_chunks(args.out, args.count, args.processes, args.gsm8k, args.seed, args.mix,
+                    args.layouts.split(","))
     else:
         check(args.gsm8k)
 

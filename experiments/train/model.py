@@ -35,6 +35,7 @@ class Shape:
     groups: int = 1
     groups_active: int = 1
     routed_scale: float = 1.0
+    block_experts: int = 0  # that the tokens of a block may choose among; 0: all
 
     @property
     def rotated(self):
@@ -59,10 +60,15 @@ SHAPES = {
                         experts=64, experts_active=4, expert_ffn=64),
     "llada-2m": Shape(**LLADA, layers=4, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384),
     "sdar-2m": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
+    "llada2-2m": Shape(**dict(LLADA2, groups=1, groups_active=1, theta=1000000.0), layers=5, hidden=192, heads=3, kv_heads=1,
+                       head_dim=64, ffn=384, tied=True, experts=24, experts_active=4, expert_ffn=16, block_experts=6),
+    "sdar-2m-all": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
     "llada-toy": Shape(**LLADA, layers=2, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=128),
     "sdar-toy": Shape(**SDAR, layers=2, hidden=64, heads=2, kv_heads=1, head_dim=32, ffn=128, tied=True),
     "llada2-toy": Shape(**LLADA2, layers=3, hidden=64, heads=2, kv_heads=1, head_dim=32, ffn=128, rotary_dim=16,
                         experts=16, experts_active=2, expert_ffn=32),
+    "llada2-block-toy": Shape(**dict(LLADA2, groups=1, groups_active=1), layers=3, hidden=64, heads=2, kv_heads=1, head_dim=32,
+                              ffn=128, rotary_dim=16, tied=True, experts=16, experts_active=2, expert_ffn=32, block_experts=4),
 }
 
 
@@ -82,11 +88,21 @@ def rotate(x, cos, sin):
     return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), -1)
 
 
+def of_blocks(choice, n):
+    """[blocks, BLOCK, E] to which experts the tokens of a block may choose, [blocks, 1, E]: the n that any token of it rates
+    most (LLaDA2.2)."""
+    votes = choice.amax(1)
+    return torch.zeros_like(votes, dtype=torch.bool).scatter(1, votes.topk(n, -1).indices, True)[:, None]
+
+
 def route(x, router, bias, shape):
     """x [T, C] to experts [T, A] and their weights: sigmoid scores; the bias chooses and does not weigh; a token's experts are
     of its best groups, a group's worth being its two best scores."""
     scores = torch.sigmoid(F.linear(x.float(), router.float()))
     choice = scores + bias
+    if shape.block_experts:
+        by_block = choice.view(-1, BLOCK, shape.experts)
+        choice = by_block.masked_fill(~of_blocks(by_block.detach(), shape.block_experts), float("-inf")).view_as(choice)
     by_group = choice.detach().view(len(x), shape.groups, -1)
     worth = by_group.topk(2, -1).values.sum(-1)
     best = worth.topk(shape.groups_active, -1).indices
@@ -193,6 +209,25 @@ class Model(torch.nn.Module):
         self.register_buffer("cos", angles.cos().float().to(device), persistent=False)
         self.register_buffer("sin", angles.sin().float().to(device), persistent=False)
 
+    @torch.no_grad()
+    def begin_with(self, other):
+        """The weights of another model of the same shape; or, where this one has experts and that one a dense layer, each
+        expert gets a part of the layer's width."""
+        s = self.shape
+        if other.shape.experts == s.experts:
+            self.load_state_dict(other.state_dict())
+            return
+        width = (s.experts, s.expert_ffn)
+        for key, p in self.w.items():
+            if key in ("e_gate", "e_up"):
+                p.copy_(other.w[key[2:]][s.dense_layers:].unflatten(1, width))
+            elif key == "e_down":
+                p.copy_(other.w["down"][s.dense_layers:].unflatten(2, width).permute(0, 2, 1, 3))
+            elif key in DENSE_KEYS:
+                p.copy_(other.w[key][:s.dense_layers])
+            elif key not in MIXTURE_KEYS:
+                p.copy_(other.w[key])
+
     def n_parameters(self):
         return sum(p.numel() for p in self.parameters()) + sum(b.numel() for k, b in self.named_buffers() if "bias" in k)
 
@@ -259,12 +294,12 @@ def dense_attention(mask):
 
 # ---- who sees whom in packed rows ----
 
-def sees(text, block, is_masked):
-    """[B, S] each. A block sees itself and the blocks before it of its text; a masked copy of blocks is seen by none but the
-    block itself. A text that is one block is seen whole by all of it."""
+def sees(text, place, until, group, first, is_noisy):
+    """[B, S] each. What is clean is seen by all rows of its text whose `until` is behind its place. What is noisy is seen by
+    the noisy rows of its text whose groups, `first` to `group`, have it."""
     def rule(b, h, i, j):
-        same = (block[b, i] == block[b, j]) & (is_masked[b, i] == is_masked[b, j])
-        return (text[b, i] == text[b, j]) & (same | (~is_masked[b, j] & (block[b, j] < block[b, i])))
+        behind = is_noisy[b, i] & (first[b, i] <= group[b, j]) & (group[b, j] <= group[b, i])
+        return (text[b, i] == text[b, j]) & (is_noisy[b, j] & behind | ~is_noisy[b, j] & (place[b, j] < until[b, i]))
     return rule
 
 

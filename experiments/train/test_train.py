@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ import export
 import model as models
 import train
 
-TOYS = ("llada-toy", "sdar-toy", "llada2-toy")
+TOYS = ("llada-toy", "sdar-toy", "llada2-toy", "llada2-block-toy")
 data.ROW = 512  # short rows for short texts
 torch.set_num_threads(1)
 
@@ -45,8 +46,8 @@ def problems(n):
 def chunk_of(folder, pairs):
     from random import Random
     r, arrays = Random(1), {}
-    for name, layout in (("block", data.block_row), ("canvas", data.canvas_row)):
-        for part, array in zip(data.PARTS, data.pack([layout(p, o, r) for p, o in pairs], r)):
+    for name, layout in data.LAYOUTS.items():
+        for part, array in zip(data.parts_of(name), data.pack([layout(p, o, r) for p, o in pairs], r)):
             arrays[f"{name}_{part}"] = array
     np.savez(data.chunk_path(folder, 0), **arrays)
 
@@ -104,7 +105,8 @@ def test_canvases_are_masked_as_decoding_meets_them():
     pairs = encoded(problems(40))
     ids, _, kind, text = (torch.from_numpy(a.astype(np.int64)) for a in data.pack([data.canvas_row(p, o, Random(1))
                                                                                   for p, o in pairs], Random(3)))
-    masked, weight = train.mask_canvases(ids, kind, text, torch.Generator().manual_seed(1), 1.0)
+    masked, weight = train.mask_canvases(ids, kind, text, torch.Generator().manual_seed(1),
+                                         SimpleNamespace(open=1, block_share=1.0))
     assert not (masked & (kind == 0)).any()
     for row in range(len(ids)):
         for number in text[row].unique():
@@ -127,7 +129,7 @@ def test_what_training_sees_is_what_decoding_sees():
         net = a_model(name)
         layout, row_of = ("block", data.block_row) if net.shape.is_block_causal else ("canvas", data.canvas_row)
         rows = [a[:1] for a in data.pack([row_of(p, o, Random(1)) for p, o in pairs], Random(1))]
-        seen, place, ids, _, rule = train.prepare(layout, rows, "cpu", torch.Generator().manual_seed(2),
+        seen, place, ids, _, rule, _ = train.prepare(layout, rows, "cpu", torch.Generator().manual_seed(2),
                                                   arguments(name, "", tempfile.mkdtemp()))
         assert (seen != ids).any()
         with torch.no_grad():
@@ -147,6 +149,105 @@ def test_what_training_sees_is_what_decoding_sees():
                 alone = net.logits(net.trunk(seen[:, at], torch.arange(n)[None], models.dense_attention(
                     torch.ones(1, 1, n, n, dtype=torch.bool)))[0])
                 assert torch.allclose(packed[at], alone, atol=2e-4)
+
+
+def test_canvases_of_noise_see_the_text_before_them_as_it_is_read():
+    from random import Random
+    for prompt, output in encoded(problems(20)):
+        ids, place, kind = data.noise_row(prompt, output, Random(3))
+        kept = kind.count(0)
+        assert len(ids) % 32 == 0 and kept % 32 == 0 and ids[:kept] == (prompt + output + [data.END_ID] * 64)[:kept]
+        assert place[kept:] == list(range(len(prompt), len(prompt) + len(ids) - kept))
+        assert ids[kept:][:len(output)] == output and kind[kept:] == [1 + i // 32 for i in range(len(ids) - kept)]
+
+
+def test_a_block_in_disarray_is_told_what_to_do_with_each_place():
+    """What is to stand there is the text's tokens in order, and what is to be deleted or moved is not masked."""
+    from random import Random
+    r, n_moved = Random(2), 0
+    for prompt, output in encoded(problems(30)):
+        tokens = output + [data.END_ID] * 64
+        ids, targets = data.moved(tokens, 32, r)
+        assert len(ids) == len(targets) == 32
+        rest = iter(tokens)
+        assert all(t in rest for t in targets if t not in (data.DELETE_ID, data.INSERT_ID))
+        n_moved += data.INSERT_ID in targets and data.DELETE_ID in targets
+    assert n_moved > 3
+    pairs = encoded(problems(40))
+    rows = data.pack([data.indel_row(p, o, r) for p, o in pairs], r)
+    seen, _, targets, weight, _, masked = train.prepare("indel", rows, "cpu", torch.Generator().manual_seed(2),
+                                                        arguments("sdar-toy", "", tempfile.mkdtemp()))
+    control = (targets == data.DELETE_ID) | (targets == data.INSERT_ID)
+    assert control.any() and not (masked & control).any() and (weight[control] > 0).all() and (seen[masked] == data.MASK_ID).all()
+
+
+def test_a_second_block_sees_the_masked_one_before_it():
+    """Two blocks at once: the second one's logits beside others are those of the two run together behind what is decided."""
+    from random import Random
+    pairs = [(p[:20], (o * 9)[:100] + [data.END_ID]) for p, o in encoded(problems(8))]
+    net = a_model("sdar-toy")
+    rows = [a[:1] for a in data.pack([data.block_row(p, o, Random(1)) for p, o in pairs], Random(1))]
+    args = arguments("sdar-toy", "", tempfile.mkdtemp(), "--pairs", "1")
+    seen, place, ids, _, rule, _ = train.prepare("block", rows, "cpu", torch.Generator().manual_seed(2), args)
+    text, kind = (torch.from_numpy(a[0].astype(np.int64)) for a in (rows[3], rows[2]))
+    with torch.no_grad():
+        mask = models.dense_mask(rule, 1, data.ROW, "cpu")
+        packed = net.logits(net.trunk(seen, place, models.dense_attention(mask)))[0]
+    found = 0
+    for number in range(1, int(text.max()) + 1):
+        at = (text == number).nonzero().flatten()
+        noisy, clean = at[kind[at] > 0], at[kind[at] == 0]
+        for b in range(1, len(noisy) // 32):
+            two = noisy[32 * (b - 1):32 * (b + 1)]
+            if not mask[0, 0, two[-1], two[0]]:
+                continue
+            known = clean[place[0, clean] < place[0, two[0]]]
+            alone = torch.cat((known, two))
+            blocks = place[0, alone] // 32
+            sees = blocks[:, None] >= blocks[None, :]
+            with torch.no_grad():
+                logits = net.logits(net.trunk(seen[:, alone], place[:, alone], models.dense_attention(sees[None, None])))[0]
+            assert torch.allclose(packed[two[32:]], logits[-32:], atol=2e-4)
+            found += 1
+    assert found > 2
+
+
+def test_a_canvas_of_noise_sees_all_of_itself_and_all_before_it():
+    from random import Random
+    pairs = encoded(problems(6))
+    net = a_model("sdar-toy")
+    rows = [a[:1] for a in data.pack([data.noise_row(p, o, Random(1)) for p, o in pairs], Random(1))]
+    seen, place, ids, weight, rule, noisy = train.prepare("noise", rows, "cpu", torch.Generator().manual_seed(2),
+                                                          arguments("sdar-toy", "", tempfile.mkdtemp()))
+    assert ((seen != ids) <= noisy).all() and (seen != ids).any()
+    with torch.no_grad():
+        packed = net.logits(net.trunk(seen, place, models.dense_attention(models.dense_mask(rule, 1, data.ROW, "cpu"))))[0]
+    text, kind = (torch.from_numpy(a[0].astype(np.int64)) for a in (rows[3], rows[2]))
+    for number in range(1, int(text.max()) + 1):
+        at = (text == number).nonzero().flatten()
+        canvas = at[kind[at] == kind[at].max()]
+        first = int(place[0, canvas[0]])
+        known = at[(kind[at] == 0) & (place[0, at] < first)]
+        alone = torch.cat((known, canvas))
+        n = torch.arange(len(alone))
+        sees = (n[:, None] >= n[None, :]) | (n[:, None] >= first)
+        with torch.no_grad():
+            logits = net.logits(net.trunk(seen[:, alone], place[:, alone], models.dense_attention(sees[None, None])))[0]
+        assert torch.allclose(packed[canvas], logits[-32:], atol=2e-4)
+
+
+def test_the_tokens_of_a_block_share_their_experts():
+    shape = models.SHAPES["llada2-block-toy"]
+    g = torch.Generator().manual_seed(4)
+    x, router = torch.randn(64, shape.hidden, generator=g), torch.randn(shape.experts, shape.hidden, generator=g)
+    bias = torch.randn(shape.experts, generator=g) * 0.1
+    experts, _ = models.route(x, router, bias, shape)
+    scores = torch.sigmoid(x @ router.T) + bias
+    for block in (slice(0, 32), slice(32, 64)):
+        best = scores[block].amax(0).topk(shape.block_experts).indices.tolist()
+        assert set(experts[block].flatten().tolist()) <= set(best)
+        for row, chosen in zip(scores[block], experts[block]):
+            assert set(sorted(best, key=lambda e: -row[e])[:shape.experts_active]) == set(chosen.tolist())
 
 
 def test_experts_mix_and_learn_as_one_by_one():

@@ -40,7 +40,7 @@ class Rows:
                 raise SystemExit(f"{path}: not there after 300 s")
             time.sleep(0.05)
         with np.load(path) as z:
-            self.loaded = [z[f"{self.layout}_{part}"] for part in data.PARTS]
+            self.loaded = [z[f"{self.layout}_{part}"] for part in data.parts_of(self.layout)]
         order = np.random.default_rng((self.seed, self.state["round"], self.state["chunk"])).permutation(len(self.loaded[0]))
         self.loaded = [a[order] for a in self.loaded]
 
@@ -66,6 +66,9 @@ class Rows:
 
 # ---- what is masked, and what each masked place weighs ----
 
+N_TEXTS = 256  # more than a row has; fixed, so that nothing waits for the device
+
+
 def fills(ids):
     """True where an end of text follows an end of text."""
     end = ids == data.END_ID
@@ -86,12 +89,12 @@ def mask_blocks(ids, answer, generator):
     return masked.view(B, S), weight.view(B, S)
 
 
-def mask_canvases(ids, kind, text, generator, share_of_blocks):
-    """Each text either as decoding by blocks meets it (one block in part masked, all behind it masked, all before it known) or
-    at one rate all over its output, as LLaDA is trained. kind: 0 prompt, then blocks from the prompt's end."""
+def mask_canvases(ids, kind, text, generator, args):
+    """Each text either as decoding by blocks meets it (one block in part masked, and with args.open more after it ever more so,
+    all behind them masked, all before known) or at one rate all over its output, as LLaDA is trained. kind: 0 prompt, then
+    blocks from the prompt's end."""
     B, S = ids.shape
-    device = ids.device
-    n_texts = 256  # more than a row has; fixed, so that nothing waits for the device
+    device, n_texts = ids.device, N_TEXTS
     answer = kind > 0
     real = answer & ~fills(ids)
     by_text = lambda values: values.gather(1, text)  # noqa: E731
@@ -111,28 +114,82 @@ def mask_canvases(ids, kind, text, generator, share_of_blocks):
     chosen = here & (first - by_text(begin) < k)
     blocks = by_text(last).float()
     weight_b = chosen * (size / k.clamp(min=1)) + 0.1 * behind
+    if args.open > 1:  # as several blocks in flight leave them
+        v = torch.rand((2, B, n_texts), generator=generator, device=device)
+        most = 1 + by_text((v[0] * args.open).long())
+        known = behind & (noise < by_text(v[1]) * (1 - (kind - block) / most))
+        behind = behind & ~known
+        weight_b = chosen * (size / k.clamp(min=1)) + torch.where(kind - block < most, 0.5, 0.1) * behind
     rate = by_text(u[2]).clamp(min=1 / BLOCK)
     chosen_u = answer & (noise < rate)
     weight_u = chosen_u / rate
-    is_block = by_text(torch.rand((B, n_texts), generator=generator, device=device)) < share_of_blocks
+    is_block = by_text(torch.rand((B, n_texts), generator=generator, device=device)) < args.block_share
     masked = torch.where(is_block, chosen | behind, chosen_u)
     weight = torch.where(is_block, weight_b * blocks, weight_u)
     return masked, weight
 
 
+def seconds(block, is_noisy, text, share, generator):
+    """Of so many texts every other noisy block, but never the first, is one that sees the noisy block before it, as decoding
+    of two blocks at once meets it."""
+    B = len(text)
+    u = torch.rand((2, B, N_TEXTS), generator=generator, device=text.device)
+    far = torch.full((B, N_TEXTS), data.ROW, device=text.device)
+    since = block - far.scatter_reduce(1, text, torch.where(is_noisy, block, data.ROW), "amin").gather(1, text)
+    odd, is_paired = (u[0] < 0.5).gather(1, text), (u[1] < share).gather(1, text)
+    return is_noisy & is_paired & (since > 0) & ((since + odd) % 2 == 1)
+
+
+def spoil(seen, masked, answer, wrong, generator):
+    """Puts random tokens in place of some that are not masked, in some blocks. Returns what the model sees, and where."""
+    B, S = seen.shape
+    u = torch.rand((2, B, S // BLOCK, 1), generator=generator, device=seen.device)
+    rate = torch.where(u[0] < wrong, 0.3 * u[1], 0.0).expand(-1, -1, BLOCK).reshape(B, S)
+    spoilt = answer & ~masked & (torch.rand((B, S), generator=generator, device=seen.device) < rate)
+    return torch.where(spoilt, any_tokens(seen, generator), seen), spoilt
+
+
+def any_tokens(like, generator):
+    return torch.randint(data.VOCAB, like.shape, generator=generator, device=like.device)
+
+
 def prepare(layout, batch, device, generator, args):
-    """A batch of rows to what the model reads, places, targets, weights, and the rule of who sees whom."""
-    ids, place, kind, text = (torch.from_numpy(a.astype(np.int32)).to(device, non_blocking=True).long() for a in batch)
-    if layout == "block":
-        masked, weight = mask_blocks(ids, kind == 1, generator)
-        weight = weight * torch.where(fills(ids), 0.2, 1.0)
-        block, is_masked = place // BLOCK, kind > 0
-    else:
-        masked, weight = mask_canvases(ids, kind, text, generator, args.block_share)
+    """A batch of rows to what the model reads, places, targets, weights, the rule of who sees whom, and which places the
+    model may fill itself before it learns."""
+    ids, place, kind, *rest, text = (torch.from_numpy(a.astype(np.int32)).to(device, non_blocking=True).long() for a in batch)
+    targets, block = rest[0] if rest else ids, place // BLOCK
+    is_noisy = kind > 0
+    group, until = block, block + 1
+    first = group
+    if layout == "canvas":
+        masked, weight = mask_canvases(ids, kind, text, generator, args)
         weight = weight * torch.where(fills(ids), 0.1, 1.0)
-        block, is_masked = torch.zeros_like(place), torch.zeros_like(place, dtype=torch.bool)
-    rule = models.sees(text.to(torch.int32), block.to(torch.int32), is_masked)
-    return torch.where(masked, data.MASK_ID, ids), place, ids, weight, rule
+        is_noisy, until = torch.zeros_like(masked), torch.full_like(place, data.ROW)
+        seen = torch.where(masked, data.MASK_ID, ids)
+    elif layout == "noise":
+        masked, _ = mask_blocks(ids, is_noisy, generator)
+        weight = is_noisy * torch.where(fills(ids), 0.2, 1.0)
+        seen = torch.where(masked, any_tokens(ids, generator), ids)
+        # A canvas's places follow one another, so the first is as far back as the row is in its block of the row.
+        begin = place - torch.arange(ids.shape[1], device=device) % BLOCK
+        group = first = kind
+        until = torch.where(is_noisy, begin, place + 1)
+    else:
+        answer = kind == 1
+        masked, weight = mask_blocks(ids, answer, generator)
+        seen = torch.where(masked, data.MASK_ID, ids)
+        first = block - seconds(block, is_noisy, text, args.pairs, generator).long()
+        until = torch.where(is_noisy, first, block + 1) * BLOCK
+        if layout == "indel":  # what is to be deleted or moved stays in sight
+            masked = masked & (targets < data.DELETE_ID) | masked & (targets > data.INSERT_ID)
+            seen = torch.where(masked, data.MASK_ID, ids)
+            weight = torch.where(masked, weight, answer * torch.where(ids == targets, 0.2, 1.0))
+        elif args.wrong or args.draws:
+            seen, spoilt = spoil(seen, masked, answer, args.wrong, generator)
+            weight = torch.where(masked, weight, answer * torch.where(spoilt, 1.0, 0.2))
+        weight = weight * torch.where(fills(targets), 0.2, 1.0)
+    narrow = (t.to(torch.int32) for t in (text, place, until, group, first))
+    return seen, place, targets, weight, models.sees(*narrow, is_noisy), masked
 
 
 # ---- optimizer: Muon for matrices inside the layers, Adam for the rest ----
@@ -201,7 +258,8 @@ class Trainer:
         self.net = models.Model(args.model, self.device, torch.bfloat16 if self.is_cuda else torch.float32, args.seed)
         self.shape = self.net.shape
         self.optimizer = Optimizer(self.net, args)
-        layouts = ("block",) if self.shape.is_block_causal else ("canvas", "block") if args.blocks_first else ("canvas",)
+        layouts = (args.layouts.split(",") if self.shape.is_block_causal else
+                   ("canvas", "block") if args.blocks_first else ("canvas",))
         self.rows = {layout: Rows(args.data, args.chunks, layout, args.seed) for layout in layouts}
         self.random = torch.Generator(device=self.device).manual_seed(args.seed)
         self.step, self.seconds = 0, 0.0
@@ -230,11 +288,14 @@ class Trainer:
         hit = ((logits.argmax(-1) == targets.flatten()) & (w > 0)).sum()
         return (ce * w).sum() / w.sum().clamp(min=1), torch.stack((hit, (w > 0).sum()))
 
-    def loss(self, ids, places, targets, weights, mask):
+    def rows_of(self, ids, places, mask, chosen=None):
         def attend(q, k, v):
             return self.flex(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
+        return self.net.trunk(ids, places, attend if self.is_flex else models.dense_attention(mask), self.layer, chosen)
+
+    def loss(self, ids, places, targets, weights, mask):
         chosen = []
-        x = self.net.trunk(ids, places, attend if self.is_flex else models.dense_attention(mask), self.layer, chosen)
+        x = self.rows_of(ids, places, mask, chosen)
         loss, hits = self.head_loss(x, self.net.w["final_norm"], self.net.head(), targets, weights)
         return loss, hits, torch.stack([self.loads(e) for e in chosen]) if chosen else None
 
@@ -249,17 +310,34 @@ class Trainer:
         return models.dense_mask(rule, B, S, self.device)
 
     def layout(self):
-        """Of the next step's rows: a bidirectional model begins with three steps of four on block-causal rows."""
-        is_first = self.progress() < self.args.blocks_first and self.step % 4
-        return "block" if self.shape.is_block_causal or is_first else "canvas"
+        """Of the next step's rows: a bidirectional model begins with three steps of four on block-causal rows, others take
+        those that they were given by turns."""
+        if self.shape.is_block_causal:
+            return list(self.rows)[self.step % len(self.rows)]
+        return "block" if self.progress() < self.args.blocks_first and self.step % 4 else "canvas"
+
+    @torch.no_grad()
+    def draw(self, seen, places, masked, mask):
+        """Fills some of the masked places of some blocks with what the model draws there, each for itself: mistakes as it
+        makes them when it decides too much at once."""
+        B, S = seen.shape
+        random = dict(generator=self.random, device=self.device)
+        logits = self.net.logits(self.rows_of(seen, places, mask))
+        logits[..., data.MASK_ID] = float("-inf")
+        drawn = (logits - torch.log(-torch.log(torch.rand(logits.shape, **random).clamp(1e-9, 1 - 1e-7)))).argmax(-1)
+        u = torch.rand((2, B, S // BLOCK, 1), **random)
+        rate = torch.where(u[0] < self.args.draws, u[1], 0.0).expand(-1, -1, BLOCK).reshape(B, S)
+        return torch.where(masked & (torch.rand((B, S), **random) < rate), drawn, seen)
 
     def one_step(self, rate):
         a, layout = self.args, self.layout()
         total = hits = loads = 0
         for _ in range(a.micro):
-            ids, places, targets, weights, rule = prepare(layout, self.rows[layout].take(a.rows // a.micro), self.device,
-                                                          self.random, a)
+            ids, places, targets, weights, rule, masked = prepare(layout, self.rows[layout].take(a.rows // a.micro),
+                                                                  self.device, self.random, a)
             mask = self.mask_of(rule, ids)
+            if a.draws:
+                ids = self.draw(ids, places, masked, mask)
             loss, hit, load = self.loss(ids, places, targets, weights, mask)
             (loss / a.micro).backward()
             total, hits = total + loss.detach() / a.micro, hits + hit
@@ -309,6 +387,8 @@ class Trainer:
             self.say(compiled_seconds=round(time.time() - began, 1))
         while a.after and not os.path.exists(a.after):
             time.sleep(0.1)
+        if a.until:
+            a.minutes = max(self.seconds + a.until - time.time(), 1) / 60
         last = saved = time.time()
         last_step, stop_step = self.step, self.step + a.stop_after if a.stop_after else None
         while self.progress() < 1 and self.step != stop_step:
@@ -337,9 +417,12 @@ class Trainer:
     def warm_up(self):
         layout, rows = next(iter(self.rows.items()))
         state, random = dict(rows.state), self.random.get_state()
-        ids, places, targets, weights, rule = prepare(layout, rows.take(self.args.rows // self.args.micro), self.device,
-                                                      self.random, self.args)
-        self.loss(ids, places, targets, weights, self.mask_of(rule, ids))[0].backward()
+        ids, places, targets, weights, rule, masked = prepare(layout, rows.take(self.args.rows // self.args.micro), self.device,
+                                                              self.random, self.args)
+        mask = self.mask_of(rule, ids)
+        if self.args.draws:
+            self.draw(ids, places, masked, mask)
+        self.loss(ids, places, targets, weights, mask)[0].backward()
         self.net.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         rows.state, rows.loaded = state, None
@@ -357,7 +440,8 @@ def arguments(argv=None):
     ap.add_argument("--stop-after", type=int, default=0, help="stop after so many steps now, to be resumed; default: go on")
     ap.add_argument("--rows", type=int, default=32, help=f"rows of {data.ROW} tokens a step; default: 32")
     ap.add_argument("--micro", type=int, default=1, help="batches a step; default: 1")
-    ap.add_argument("--init", help="begin with the weights of an exported folder; default: random ones")
+    ap.add_argument("--init", help="begin with the weights of an exported folder, whose dense layers may become experts; default: random ones")
+    ap.add_argument("--until", type=float, default=0, help="train until then, in seconds since 1970, instead of minutes")
     ap.add_argument("--after", help="compile at once, but begin when this file is there")
     ap.add_argument("--lr", type=float, default=0.02, help="of Muon; default: 0.02")
     ap.add_argument("--adam-lr", type=float, default=0.003, help="of embedding and head; half of it for norms; default: 0.003")
@@ -367,6 +451,11 @@ def arguments(argv=None):
     ap.add_argument("--block-share", type=float, default=0.7, help="llada: texts masked as decoding meets them; default: 0.7")
     ap.add_argument("--blocks-first", type=float, default=0.5,
                     help="llada: share of the training in which three steps of four are block-causal; default: 0.5")
+    ap.add_argument("--layouts", default="block", help="block-causal: by turns, of block, noise, indel; default: block")
+    ap.add_argument("--pairs", type=float, default=0, help="texts whose blocks are learned two at once; default: 0")
+    ap.add_argument("--wrong", type=float, default=0, help="blocks with random tokens in place of known ones; default: 0")
+    ap.add_argument("--draws", type=float, default=0, help="blocks in which the model's own draws are to be corrected; default: 0")
+    ap.add_argument("--open", type=int, default=1, help="llada: most blocks in flight; default: 1")
     ap.add_argument("--balance", type=float, default=0.01, help="step of the experts' biases; default: 0.01")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -386,7 +475,7 @@ def main():
     if os.path.exists(trainer.state_path()):
         trainer.resume()
     elif args.init:
-        trainer.net.load_state_dict(export.load(args.init).state_dict())
+        trainer.net.begin_with(export.load(args.init))
     trainer.run()
 
 

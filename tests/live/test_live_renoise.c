@@ -11,7 +11,7 @@
 #define TOKENS  "tests/golden/engine/renoise/tokens.jsonl"
 #define WEIGHTS "experiments/train/models/sdar-2m"
 
-enum { N_PROMPTS = 10, N_SETTINGS = 5, N_SET = 6 };
+enum { N_PROMPTS = 10, N_SETTINGS = 7, N_SET = 6 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 static const struct {
@@ -74,11 +74,12 @@ static void assert_passes(const json_t *line, const char *path) {
     decode_trace_close(trace);
 }
 
-#define RUN(...)                                                                                   \
-    "run", "--json", "--backend", "cpu", "--clock", "virtual", "--weights", WEIGHTS, "--workload", \
+#define RUN_OF(weights, ...)                                                                       \
+    "run", "--json", "--backend", "cpu", "--clock", "virtual", "--weights", weights, "--workload", \
         PROMPTS, "--output-tokens", "64", "--eos", "none", "--system", "sdar", "--set",            \
         "early_stop=off", "--decoder", "renoise", "--set", "model.uniform_noise=on", "--set",      \
         "model.mask_token=4294967295", "--set", "model.causal_prompt=on", __VA_ARGS__
+#define RUN(...) RUN_OF(WEIGHTS, __VA_ARGS__)
 
 /* All requests at once in packed batches, whose prompts are unlike; the run is recorded, and the
  * record played. */
@@ -96,9 +97,11 @@ TEST(tokens_and_passes_are_those_of_the_specification) {
         char settings[N_SET][64], run[16];
         ck_assert_ptr_nonnull(setting);
         settings_of(setting, settings);
-        free(PRINTS(RUN("--outputs", outputs, "--decode-out", decisions, "--db", db, "--levels",
-                        "events", "--set", settings[0], "--set", settings[1], "--set", settings[2],
-                        "--set", settings[3], "--set", settings[4], "--set", settings[5])));
+        const json_t *model = json_object_get(setting, "model");
+        free(PRINTS(RUN_OF(model != NULL ? json_string_value(model) : WEIGHTS, "--outputs", outputs,
+                           "--decode-out", decisions, "--db", db, "--levels", "events", "--set",
+                           settings[0], "--set", settings[1], "--set", settings[2], "--set",
+                           settings[3], "--set", settings[4], "--set", settings[5])));
         assert_tokens(setting, outputs);
         assert_passes(setting, decisions);
         snprintf(run, sizeof run, "%zu", n_lines + 1);

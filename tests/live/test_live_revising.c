@@ -1,13 +1,13 @@
 /* The joint threshold on the CPU: the tokens of a plain implementation of its specification
- * (experiments/study/reference/joint_threshold.py), which reads the same checkpoint in float32, in
- * as many passes and with as many tokens replaced. */
+ * (experiments/study/reference/joint_threshold.py), which reads the same checkpoints in float32, in
+ * as many passes and with as many tokens replaced. One of them is trained to replace tokens. */
 #include "tests/support/specified.h"
 
 #define PROMPTS "tests/golden/engine/dllm-cache/prompts.jsonl"
 #define TOKENS  "tests/golden/engine/joint-threshold/tokens.jsonl"
 #define MODEL   "experiments/train/models/sdar-2m"
 
-enum { N_SETTINGS = 6 };
+enum { N_SETTINGS = 8 };
 
 static const char *const keys[] = {"threshold", "edit_threshold", "max_post_edit_steps",
                                    "zero_edits", "penalty"};
@@ -28,9 +28,17 @@ static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
 }
 
 static void decodes_so(const json_t *line, size_t number) {
-    static const char *const start[] = {
-        "--weights", MODEL,       "--workload",      PROMPTS, "--output-tokens", "64", "--system",
-        "sglang",    "--decoder", "joint-threshold", NULL};
+    const char *const start[] = {"--weights",
+                                 specified_model(line, MODEL),
+                                 "--workload",
+                                 PROMPTS,
+                                 "--output-tokens",
+                                 "64",
+                                 "--system",
+                                 "sglang",
+                                 "--decoder",
+                                 "joint-threshold",
+                                 NULL};
     char settings[N_KEYS][64];
     int64_t unused;
     settings_of(line, settings);

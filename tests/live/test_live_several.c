@@ -7,7 +7,7 @@
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_SETTINGS = 23 };
+enum { N_SETTINGS = 25 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -65,15 +65,16 @@ static void decodes_so(const json_t *line, size_t number) {
     const bool is_wide = is_bidirectional(line);
     int64_t positions = 0;
     settings_of(line, settings);
-    const char *const start[] = {"--weights",
-                                 is_wide ? MODELS "llada-2m" : MODELS "sdar-2m",
-                                 "--workload",
-                                 PROMPTS,
-                                 "--output-tokens",
-                                 "64",
-                                 "--system",
-                                 system_of(line),
-                                 NULL};
+    const char *const start[] = {
+        "--weights",
+        specified_model(line, is_wide ? MODELS "llada-2m" : MODELS "sdar-2m"),
+        "--workload",
+        PROMPTS,
+        "--output-tokens",
+        "64",
+        "--system",
+        system_of(line),
+        NULL};
     const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
                                settings[4], settings[5], NULL};
     json_t *summary = specified_run(

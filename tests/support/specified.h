@@ -14,6 +14,12 @@ static inline int64_t specified_at(const json_t *line, const char *key, size_t i
     return (int64_t)json_integer_value(json_array_get(json_object_get(line, key), i));
 }
 
+/* The checkpoint that a line names, or else `initial`. */
+static inline const char *specified_model(const json_t *line, const char *initial) {
+    const json_t *model = json_object_get(line, "model");
+    return model != NULL ? json_string_value(model) : initial;
+}
+
 /* The outputs of a run are the line's tokens. Returns the prompts' tokens in whole blocks. */
 static inline int64_t specified_tokens(const json_t *line, const char *outputs, int64_t block) {
     static char text[16384];

@@ -4,7 +4,8 @@ inclusionAI/LLaDA2.X, LLaDA2_2_tech_report.pdf, section 2.2; dMoE: fscdc/dMoE, m
 Run from the repository root:  /usr/bin/python3 experiments/study/reference/block_experts.py
 
 It writes a checkpoint of random weights in the form of LLaDA2's, ten prompts of random ids, and for every setting below
-the tokens and passes that a threshold decodes of them in float32, to tests/golden/engine/block-experts.
+the tokens and passes that a threshold decodes of them in float32, to tests/golden/engine/block-experts; where a setting names
+experiments/train/models/llada2-2m, which was trained so, of ten texts.
 tests/live/test_live_block_experts.c holds the engine to them.
 
 Nothing is cached: a pass runs all that stands before the block, and the block, under the block-causal mask.
@@ -22,7 +23,8 @@ from dllm_cache import read_weights
 from make_golden import write_json, write_safetensors
 
 FOLDER = "tests/golden/engine/block-experts"
-OUTPUT_TOKENS, THRESHOLD = 24, 0.05
+TRAINED, PROMPTS = "experiments/train/models/llada2-2m", "tests/golden/engine/dllm-cache/prompts.jsonl"
+OUTPUT_TOKENS, THRESHOLD = {FOLDER: 24, TRAINED: 64}, {FOLDER: 0.05, TRAINED: 0.9}
 CONFIG = dict(model_type="llada2_moe", architectures=["LLaDA2MoeModelLM"], vocab_size=256, rope_theta=10000.0, rms_norm_eps=1e-6,
               mask_token_id=255, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
               intermediate_size=32, max_position_embeddings=512, tie_word_embeddings=False, block_size=8, num_experts=32,
@@ -37,6 +39,9 @@ SETTINGS = [
     dict(routing="share", experts=4, share=0.6),
     dict(routing="share", experts=8, share=0.2),
     dict(routing="share", experts=4, share=0.9),
+    dict(model=TRAINED, routing="largest", experts=6),  # as it was trained
+    dict(model=TRAINED, routing="none"),
+    dict(model=TRAINED, routing="share", experts=4, share=0.6),
 ]
 
 
@@ -115,8 +120,10 @@ def choose(ranks, may, c):
 
 
 class Model:
-    def __init__(self, folder, config):
-        self.weights, self.c = read_weights(folder), config
+    def __init__(self, folder):
+        self.folder, self.weights = folder, read_weights(folder)
+        with open(os.path.join(folder, "config.json")) as file:
+            self.c = json.load(file)
 
     def times(self, x, name):
         return x @ self.weights[name + ".weight"].T
@@ -168,22 +175,22 @@ class Model:
             normed = self.norm(x, at + "post_attention_layernorm")
             x = x + (self.swiglu(normed, at + "mlp.") if i < c["first_k_dense_replace"]
                      else self.mixture(normed, at + "mlp.", block, setting))
-        return self.times(self.norm(x[-rows:], "model.norm"), "lm_head")
+        return self.times(self.norm(x[-rows:], "model.norm"), "model.word_embeddings" if c["tie_word_embeddings"] else "lm_head")
 
 
 def decode(model, prompt, setting):
     """Tokens, passes with the one that stores a block, and how near a choice was to another one."""
-    c, passes, nearest = model.c, 0, 1.0
+    c, passes, nearest, threshold = model.c, 0, 1.0, THRESHOLD[model.folder]
     size, mask = c["block_size"], c["mask_token_id"]
-    x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
+    x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS[model.folder])
     for first in range(len(prompt) // size * size, len(x), size):
         end = min(first + size, len(x))
         while (x[first:end] == mask).any():
             p, v = model.logits(x[:end], end - first, setting).softmax(-1).topk(2, -1)
             at = [i for i in range(first, end) if x[i] == mask]
-            sure = [i for i in at if p[i - first, 0] > THRESHOLD]
+            sure = [i for i in at if p[i - first, 0] > threshold]
             ranked = sorted((p[i - first, 0].item() for i in at), reverse=True)
-            nearest = min([nearest] + [abs(q - THRESHOLD) for q in ranked] + [ranked[0] - q for q in ranked[1:2] if not sure])
+            nearest = min([nearest] + [abs(q - threshold) for q in ranked] + [ranked[0] - q for q in ranked[1:2] if not sure])
             for i in sure or [max(at, key=lambda i: p[i - first, 0].item())]:
                 nearest = min(nearest, (p[i - first, 0] - p[i - first, 1]).item())
                 x[i] = v[i - first, 0]
@@ -201,11 +208,14 @@ def main():
     with open(f"{FOLDER}/prompts.jsonl", "w") as file:
         for i, prompt in enumerate(prompts):
             file.write(json.dumps({"id": f"random-{i}", "ids": prompt}) + "\n")
-    model = Model(FOLDER, CONFIG)
+    with open(PROMPTS) as file:
+        texts = [json.loads(line)["ids"] for line in file]
+    models = {FOLDER: (Model(FOLDER), prompts), TRAINED: (Model(TRAINED), texts)}
     torch.set_num_threads(1)
     with torch.no_grad(), open(f"{FOLDER}/tokens.jsonl", "w") as file:
         for setting in SETTINGS:
-            tokens, passes, nearest = zip(*(decode(model, prompt, setting) for prompt in prompts))
+            model, of = models[setting.get("model", FOLDER)]
+            tokens, passes, nearest = zip(*(decode(model, prompt, setting) for prompt in of))
             print(setting, sum(passes), f"nearest choice {min(nearest):.1g}")
             file.write(json.dumps({**setting, "passes": passes, "tokens": tokens}) + "\n")
 

@@ -4,7 +4,7 @@
 Run from the repository root:  python3 experiments/study/reference/joint_threshold.py
 
 It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl (ids of the first ten of
-experiments/train/prompts/easy.jsonl) with the checkpoint experiments/train/models/sdar-2m in float32 on
+experiments/train/prompts/easy.jsonl) with the checkpoint that a setting names in float32 on
 the CPU, under every setting below, and writes a line for each setting to
 tests/golden/engine/joint-threshold/tokens.jsonl: tokens, forward passes and replaced tokens of each
 prompt. tests/live/test_live_revising.c holds the engine to them.
@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from dllm_cache import OUTPUT_TOKENS, read_weights
 
 MODEL = "experiments/train/models/sdar-2m"
+EDITED = "experiments/train/models/sdar-2m-all"  # trained to replace tokens
 PROMPTS = "tests/golden/engine/dllm-cache/prompts.jsonl"
 TOKENS = "tests/golden/engine/joint-threshold/tokens.jsonl"
 SETTINGS = [
@@ -35,6 +36,8 @@ SETTINGS = [
     dict(threshold=0.1, edit_threshold=0.0, max_post_edit_steps=1),
     dict(threshold=0.7, edit_threshold=0.0, zero_edits="off"),  # diffusers' meaning of 0
     dict(threshold=0.1, edit_threshold=0.0, penalty=4.0),
+    dict(model=EDITED, threshold=0.5, edit_threshold=0.0),
+    dict(model=EDITED, threshold=0.7, edit_threshold=0.5),
 ]
 
 
@@ -131,14 +134,15 @@ def decode(model, prompt, setting):
 
 
 def main():
-    model = Model(MODEL)
     with open(PROMPTS) as file:
         prompts = [json.loads(line)["ids"] for line in file]
     os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
     torch.set_num_threads(1)
     with torch.no_grad(), open(TOKENS, "w") as file:
         for setting in SETTINGS:
-            tokens, passes, replaced = zip(*(decode(model, prompt, setting) for prompt in prompts))
+            of = {k: v for k, v in setting.items() if k != "model"}
+            model = Model(setting.get("model", MODEL))
+            tokens, passes, replaced = zip(*(decode(model, prompt, of) for prompt in prompts))
             file.write(json.dumps({**setting, "passes": passes, "replaced": replaced, "tokens": tokens}) + "\n")
 
 

@@ -5,7 +5,7 @@ d3LLM: hao-ai-lab/d3LLM, generate_multi_block, and SGLang's full_attn_multi_bloc
 Run from the repository root:  python3 experiments/study/reference/several_blocks.py
 
 It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl with the checkpoint
-experiments/train/models/sdar-2m (d3LLM and DSB: llada-2m) in float32 on the CPU, under every setting below, and writes a
+experiments/train/models/sdar-2m or the one that a setting names (d3LLM and DSB: llada-2m) in float32 on the CPU, under every setting below, and writes a
 line for each setting to tests/golden/engine/several-blocks/tokens.jsonl: tokens, forward passes and positions run of each
 prompt. tests/live/test_live_several.c holds the engine to them.
 
@@ -26,7 +26,7 @@ import torch
 
 import dllm_cache
 from dllm_cache import OUTPUT_TOKENS, Features
-from joint_threshold import MODEL, PROMPTS, Model
+from joint_threshold import EDITED, MODEL, PROMPTS, Model
 
 TOKENS = "tests/golden/engine/several-blocks/tokens.jsonl"
 SETTINGS = [
@@ -42,6 +42,8 @@ SETTINGS = [
     dict(threshold=0.5, complete=0.5, add=0.0, most=3, block=8, end=13),
     dict(threshold=0.95, complete=0.9, add=0.1, most=4, block=8, static="on", end=2045),  # MultiBD with one
     dict(threshold=0.9, complete=1.0, add=0.1, most=4, block=8, static="on", stability=0.5),
+    dict(model=EDITED, threshold=0.9, complete=0.95, add=0.1, most=16),  # trained for two blocks at once
+    dict(model=EDITED, threshold=0.95, complete=0.9, add=0.1, most=2, static="on"),
 ]
 
 
@@ -191,16 +193,17 @@ def decode_sliding(model, prompt, sure, window, prefix, most=1):
 
 
 def main():
-    model, bidirectional = Model(MODEL), dllm_cache.Model(BIDIRECTIONAL)
+    bidirectional = dllm_cache.Model(BIDIRECTIONAL)
     with open(PROMPTS) as file:
         prompts = [json.loads(line)["ids"] for line in file]
     os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
     torch.set_num_threads(1)
     with torch.no_grad(), open(TOKENS, "w") as file:
         for setting in SETTINGS + BIDIRECTIONAL_SETTINGS + SLIDING_SETTINGS:
-            of = (decode_together, bidirectional) if "entropy" in setting else (decode, model)
+            keys = {k: v for k, v in setting.items() if k != "model"}
+            of = (decode_together, bidirectional) if "entropy" in setting else (decode, Model(setting.get("model", MODEL)))
             of = (decode_sliding, bidirectional) if "window" in setting else of
-            tokens, passes, run = zip(*(of[0](of[1], prompt, **setting) for prompt in prompts))
+            tokens, passes, run = zip(*(of[0](of[1], prompt, **keys) for prompt in prompts))
             file.write(json.dumps({**setting, "passes": passes, "run": run, "tokens": tokens}) + "\n")
 
 
