@@ -27,6 +27,7 @@ LISTED = {
     "kernels/decode/head.cu:head_choose": 61,
     "kernels/decode/head_wgmma.cu:head_wgmma_kernel": 128,
     "kernels/decode/head_wgmma.cu:row_summary": 62,
+    "kernels/decode/renoise.cu:renoise_kernel": 65,
     "kernels/decode/select.cu:score_kernel": 87,
     "kernels/elementwise/norm.cu:norm_kernel": 80,
     "kernels/elementwise/rope.cu:rope_kernel": 104,

@@ -286,13 +286,14 @@ static cudaError_t start(const struct call_paged_attention *call, cudaStream_t s
 
 static bool valid(const struct call_paged_attention *call) {
     const int rows = call->page_rows;
-    return call->dtype == KERNEL_BF16 && !call->cache_fp8 && !call->before && call->n_heads > 0 &&
-           call->n_kv_heads > 0 && call->n_heads % call->n_kv_heads == 0 &&
-           call->n_kv_heads <= UINT16_MAX && call->n_requests >= 0 &&
-           call->n_requests <= UINT16_MAX && rows >= 4 && rows <= 256 && (rows & (rows - 1)) == 0 &&
-           call->q_stride % 8 == 0 && call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 &&
-           call->max_queries >= 0 && call->max_extent <= (int64_t)call->max_pages * rows &&
-           call->window >= 0 && (call->window == 0 || call->positions);
+    return call->dtype == KERNEL_BF16 && !call->cache_fp8 && !call->before &&
+           is_wide_head_size(call->head_size) && call->n_heads > 0 && call->n_kv_heads > 0 &&
+           call->n_heads % call->n_kv_heads == 0 && call->n_kv_heads <= UINT16_MAX &&
+           call->n_requests >= 0 && call->n_requests <= UINT16_MAX && rows >= 4 && rows <= 256 &&
+           (rows & (rows - 1)) == 0 && call->q_stride % 8 == 0 && call->kv_stride % 8 == 0 &&
+           call->y_stride % 8 == 0 && call->max_queries >= 0 &&
+           call->max_extent <= (int64_t)call->max_pages * rows && call->window >= 0 &&
+           (call->window == 0 || call->positions);
 }
 
 extern "C" cudaError_t kernel_paged_attention_window(const struct call_paged_attention *call,
