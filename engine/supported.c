@@ -65,7 +65,9 @@ static bool has_whole_heads(const struct system *s) {
 }
 
 static bool has_other_heads(const struct system *s) {
-    return !is_head_size(s->model->head_dim);
+    const struct model *m = s->model;
+    return !is_head_size(m->head_dim) ||
+           (m->global_every > 0 && !is_wide_head_size(m->global_head_dim));
 }
 
 static bool is_not_f32(const struct system *s) {
@@ -151,16 +153,31 @@ static bool divides_blocks(const struct system *s) {
            (s->settings.chunk_search != CHUNK_SEARCH_NONE || s->rows.kind == ROW_FEATURES);
 }
 
+/* A request holds whole pages, of all layers. */
+static bool gives_rows_back(const struct system *s) {
+    return s->model->local_window > 0 && !s->settings.prefix_caching &&
+           s->settings.context_tokens > s->model->local_window + s->settings.block_tokens;
+}
+
 static bool has_local_layers(const struct system *s) {
     return s->model->local_window > 0;
 }
 
-static bool is_of_noise(const struct system *s) {
-    return s->model->uniform_noise;
+/* Attention by other kernels than that of pages has no window; copies of pages, rows of fp8 and
+ * what picks rows take layers to be alike, and rows of fp8 their values to be as projected. */
+static bool has_odd_local_layers(const struct system *s) {
+    const bool is_wide = storage_is(&s->graph.storage, (enum number_type)s->graph.storage.wide);
+    const bool is_odd = s->rows.kind != ROW_EXACT || s->settings.swap_host_bytes > 0 ||
+                        s->rows.chooser == CHOSEN_BY_POLICY;
+    return (has_local_layers(s) && (is_odd || !is_wide)) || (s->model->output_norms && !is_wide);
 }
 
-static bool is_conditioned(const struct system *s) {
-    return s->model->conditioning_ffn > 0;
+static bool gates_fp8(const struct system *s) {
+    return s->model->gelu && !storage_is(&s->graph.storage, s->graph.storage.wide);
+}
+
+static bool is_of_noise(const struct system *s) {
+    return s->model->uniform_noise;
 }
 
 static bool reads_other_logits(const struct system *s) {
@@ -174,10 +191,18 @@ static bool reads_other_logits(const struct system *s) {
 enum { LIVE = WHERE_CPU | WHERE_CUDA };
 
 const struct feature feature_table[] = {
-    {OF_SYSTEM, LIVE, "layers with a window", has_local_layers,
-     "the engine's layers are alike and see all that the mask allows", NULL},
-    {OF_SYSTEM, LIVE, "self-conditioning", is_conditioned,
-     "the engine has no weights that a step's predictions go through", NULL},
+    {OF_SYSTEM, LIVE, "rows of local layers that are given back", gives_rows_back,
+     "a request's pages hold rows of all layers",
+     "prefix_caching = on, or context_tokens to no more than the window and a block"},
+    {OF_SYSTEM, LIVE,
+     "layers with a window and another cache than exact, swapping, eviction or fp8",
+     has_odd_local_layers,
+     "but for attention over pages in the wide type layers are taken to be alike",
+     "swap.host_bytes = 0, storage.weights and storage.cache as storage.wide"},
+    {OF_SYSTEM, WHERE_RANKS, "layers with a window", has_local_layers,
+     "no run of it was ever compared with one of one GPU", "tensor_parallel = 1"},
+    {OF_SYSTEM, WHERE_CUDA, "gelu with products in fp8", gates_fp8, "those gate by silu",
+     "storage.weights = bf16"},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
      reads_other_logits, "the host draws tokens from them",
      "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "

@@ -20,12 +20,19 @@
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
 
 /* The sizes D of a head for which the GPU's kernels are compiled: HEAD(D) of each. The CPU takes
- * any. */
-#define HEAD_SIZES(HEAD) HEAD(64) HEAD(96) HEAD(128) HEAD(256)
+ * any. Rotation and attention to pages take wider ones, too. */
+#define HEAD_SIZES(HEAD)      HEAD(64) HEAD(96) HEAD(128) HEAD(256)
+#define WIDE_HEAD_SIZES(HEAD) HEAD_SIZES(HEAD) HEAD(512)
 
 static inline bool is_head_size(int64_t size) {
 #define HEAD(D) size == D ||
     return HEAD_SIZES(HEAD) false;
+#undef HEAD
+}
+
+static inline bool is_wide_head_size(int64_t size) {
+#define HEAD(D) size == D ||
+    return WIDE_HEAD_SIZES(HEAD) false;
 #undef HEAD
 }
 
@@ -114,18 +121,20 @@ struct call_add {
     enum kernel_dtype dtype;
 };
 
-/* y = silu(gate) * up, where a row of gate_up holds the F gates, then the F ups.
- * y may be gate_up itself with y_stride = 2 F. F and y_stride multiples of 8. */
+/* y = silu(gate) * up, where a row of gate_up holds the F gates, then the F ups; gelu: by tanh,
+ * gelu(gate) * up. y may be gate_up itself with y_stride = 2 F. F and y_stride multiples of 8. */
 struct call_swiglu {
     const void *gate_up; /* [T, 2 F] */
     void *y;             /* [T, F], rows y_stride apart */
     int64_t y_stride;
     int32_t n_tokens, n_hidden;
     enum kernel_dtype dtype;
+    bool gelu;
 };
 
 /* y = silu(x g') * (x u'), where w holds the F gate rows g, then the F up rows u. Both products
- * stay in single precision until y is rounded. C, F and the strides multiples of 8. y is not x. */
+ * stay in single precision until y is rounded. C, F and the strides multiples of 8. y is not x.
+ * gelu: as call_swiglu; the device's kernels take it apart, in bf16 alone. */
 struct call_gate_up {
     const void *x; /* [T, C], rows x_stride apart */
     const void *w; /* [2 F, C] */
@@ -134,6 +143,7 @@ struct call_gate_up {
     int32_t n_tokens, n_channels, n_hidden;
     enum kernel_dtype dtype;
     struct call_fp8 fp8;
+    bool gelu;
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
@@ -141,8 +151,11 @@ struct call_gate_up {
  * token's position (pairs i, i + R/2; R is rotary_size, or D where that is 0) and writes each part
  * where attention reads it. Every output may lie inside
  * qkv itself at its own place. D is one of
- * HEAD_SIZES, R a multiple of 16. H or G may be 0, for keys and values or queries that were
- * projected apart; what is missing has no rows in qkv and bias either. */
+ * WIDE_HEAD_SIZES (in fp8 of HEAD_SIZES), R a multiple of 16. H or G may be 0, for keys and values
+ * or queries that were projected apart; what is missing has no rows in qkv and bias either.
+ * values_are_keys: a value is its key before norm and rotation, its own place in qkv is not read,
+ * and k is not in qkv. norm_values: values are normalised, too, without weights. On the GPU neither
+ * is with kv_fp8. */
 struct call_rope {
     const void *qkv;          /* [T, (H + 2 G) D] */
     const void *bias;         /* [(H + 2 G) D] or NULL */
@@ -158,6 +171,7 @@ struct call_rope {
     float epsilon;
     bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     enum kernel_dtype dtype;
+    bool values_are_keys, norm_values;
 };
 
 /* Attention without a mask inside each request: y = softmax(q k' / sqrt(D)) v. With
@@ -416,7 +430,9 @@ struct call_random {
  * to row extent[t] - 1 alone of those after them: a mask to what is drafted before it, and to
  * itself. before[t] is from 0 to extent[t] - 1; of a query that leaves nothing out the latter. A
  * request's own rows are written before (call_rope with kv_rows); rows that no query attends to may
- * hold anything. page_rows is a power of two, 4 to 256. y is not q. */
+ * hold anything. page_rows is a power of two, 4 to 256. y is not q.
+ * window > 0: the query at position p attends to no row before p - window + 1; with it, or with heads
+ * wider than HEAD_SIZES, k and v are in bf16, scratch is not read, and nothing is `before`. */
 struct call_paged_attention {
     const void *q;         /* [T, H, D], tokens q_stride apart */
     const void *k, *v;     /* a layer's rows of the pool, [., G, D], rows kv_stride apart */
@@ -433,6 +449,8 @@ struct call_paged_attention {
     bool cache_fp8;                  /* k and v */
     bool invariant;
     enum kernel_dtype dtype;
+    int32_t window;           /* 0: none */
+    const int32_t *positions; /* [T] with a window */
 };
 
 enum { FOCUS_MAX_BLOCK = 128 };
@@ -667,6 +685,7 @@ struct call_moe_gate_up {
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
     enum kernel_dtype dtype;
     struct call_fp8 fp8;
+    bool gelu; /* as call_swiglu; not in fp8 on the GPU */
 };
 
 /* y[i] = x[i] w[e]' for place i of expert e. */
@@ -745,12 +764,49 @@ struct call_combine {
 /* y[i] = softmax of row i of the logits; y may be the logits. A row in which a logit is no number,
  * or is +infinity, or all are -infinity, becomes NaN. Where V is no multiple of 8 the last bits of
  * a row may change with its place in the call. Of a rank's part of a vocabulary: its part of the
- * whole row's softmax, by the largest logit of all ranks and its probability. */
+ * whole row's softmax, by the largest logit of all ranks and its probability. by, of whole rows:
+ * logits are divided by the row's temperature. */
 struct call_softmax {
     const void *logits;            /* [N, V] */
     void *y;                       /* the same */
     const float *top, *confidence; /* [N], of whole rows; NULL: the rows are whole */
     int32_t n_rows, n_vocab;
+    enum kernel_dtype dtype;
+    const struct draw_rule *by; /* [N], or NULL: a temperature of 1 */
+};
+
+/* The arguments of a canvas of random tokens' own kernels (DiffusionGemma). */
+
+/* logits = cap tanh(logits / cap), in place. */
+struct call_softcap {
+    void *logits; /* [N, V] */
+    int32_t n_rows, n_vocab;
+    float cap; /* above 0 */
+    enum kernel_dtype dtype;
+};
+
+/* Of each row of logits over its temperature: the most likely token, one drawn from them (the
+ * largest sum of it and keyed_noise of the row's key and the token), the lower token on a tie, and
+ * the entropy in nats. Tokens are compared in double and are the same on every device. A logit that
+ * is no number is no token, and the entropy none. */
+struct call_renoise {
+    const void *logits;         /* [N, V] */
+    const struct draw_rule *by; /* [N]; of a rule its temperature alone */
+    const uint64_t *key;        /* [N] */
+    int32_t *token, *drawn;     /* [N] */
+    float *entropy;             /* [N] */
+    int32_t n_rows, n_vocab;
+    enum kernel_dtype dtype;
+};
+
+/* Row y[rows[i]] = y[rows[i]] + x[i], rounded to the dtype, or without x s / sqrt(mean(s^2) +
+ * epsilon) of what it is. Rows are apart. C a multiple of 8. */
+struct call_condition {
+    const void *x;       /* [N, C] or NULL */
+    const int32_t *rows; /* [N] */
+    void *y;             /* [T, C] */
+    int32_t n_rows, n_channels;
+    float epsilon;
     enum kernel_dtype dtype;
 };
 

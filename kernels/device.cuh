@@ -120,6 +120,12 @@ static __device__ __forceinline__ float swiglu(float gate, float up) {
     return __fdividef(gate, 1.0f + exp2_fast(-1.44269504088896341f * gate)) * up;
 }
 
+/* gelu(gate) * up by tanh: 0.5 (1 + tanh u) is 1 / (1 + exp(-2 u)). */
+static __device__ __forceinline__ float geglu(float gate, float up) {
+    const float twice = 2 * 0.79788456080286536f * (gate + 0.044715f * gate * gate * gate);
+    return __fdividef(gate, 1.0f + exp2_fast(-1.44269504088896341f * twice)) * up;
+}
+
 static __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));

@@ -21,6 +21,19 @@ template <class START> static inline cudaError_t by_head_size(int size, START st
     }
 }
 
+/* The same of the wider ones, too. */
+template <class START> static inline cudaError_t by_wide_head_size(int size, START start) {
+    switch (size) {
+#define HEAD(D)                                                                                    \
+    case D:                                                                                        \
+        return start(head_of<D>());
+        WIDE_HEAD_SIZES(HEAD)
+#undef HEAD
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
 /* How the threads of a block copy rows of a head, 16 bytes a lane: LANES neighbours have a row
  * together, CHUNKS pieces each, LANES pieces apart. */
 template <int D, int THREADS> struct row_copy {

@@ -58,6 +58,12 @@ cudaError_t kernel_paged_attention_compact(const struct call_paged_attention *ca
 cudaError_t kernel_paged_attention_wgmma(const struct call_paged_attention *call,
                                          cudaStream_t stream);
 
+/* That of calls with a window, or with heads wider than HEAD_SIZES, and of no others by default. A
+ * row is the same bits whatever else is in the call. Heads of 256 and more need the shared memory
+ * of compute capability 9.0 (else cudaErrorNotSupported). */
+cudaError_t kernel_paged_attention_window(const struct call_paged_attention *call,
+                                          cudaStream_t stream);
+
 /* The two paths of kernel_dense_attention, which takes the fastest that the current device has. The
  * wgmma path is compiled for compute capability 9.0 and answers cudaErrorNotSupported anywhere
  * else. */

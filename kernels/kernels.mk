@@ -121,9 +121,9 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.c $(LIBRARIES)/owner
 
 # Plain programs. These call launchers, with a runtime of their own on the same context.
 LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernels test_gate_up \
-                  test_moe test_decode test_smooth test_batch_invariance test_fp8_kernels \
+                  test_moe test_decode test_smooth test_canvas test_batch_invariance test_fp8_kernels \
                   test_fp8_caches)
-LAUNCHER_BENCHES := $(addprefix $(BUILD)/tests/gpu/,bench_decode bench_pattern)
+LAUNCHER_BENCHES := $(addprefix $(BUILD)/tests/gpu/,bench_decode bench_pattern bench_canvas)
 $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
                                        $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so $(GUISE_OBJ)
 	$(say) LD $@
@@ -138,13 +138,13 @@ $(DEVICE_TESTS): %: %.o $(BUILD)/libunmask_ref.a
 	$(Q)$(LINK) -o $@ $^ -ldl -lm
 
 GPU_TESTS := $(LAUNCHER_TESTS) $(DEVICE_TESTS) $(BUILD)/tests/gpu/test_engine \
-             $(BUILD)/tests/gpu/test_long $(BUILD)/tests/gpu/test_swap
+             $(BUILD)/tests/gpu/test_noise $(BUILD)/tests/gpu/test_long $(BUILD)/tests/gpu/test_swap
 # It takes several GPUs: built with the others, run by hand.
 RANKS_TEST := $(BUILD)/tests/gpu/test_ranks
 ENGINE_BENCHES := $(BUILD)/tests/gpu/bench_vmm $(BUILD)/tests/gpu/bench_swap
 GPU_BENCHES := $(ENGINE_BENCHES) $(LAUNCHER_BENCHES)
 # The whole engine, without the packages a GPU machine may lack.
-$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(BUILD)/tests/gpu/test_swap $(RANKS_TEST) $(ENGINE_BENCHES): \
+$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_noise $(BUILD)/tests/gpu/test_long $(BUILD)/tests/gpu/test_swap $(RANKS_TEST) $(ENGINE_BENCHES): \
     %: %.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(PORTABLE_LIBS)
@@ -172,7 +172,7 @@ kernels-limits: $(BUILD)/kernels/libunmask_cuda.so $(LIMITS) ## registers, share
 
 test-gpu: kernels ## run the GPU tests
 	@set -e; for t in $(GPU_TESTS); do case $$t in \
-	    */test_engine) $$t $(BUILD)/kernels/libunmask_cuda.so ;; \
+	    */test_engine | */test_noise) $$t $(BUILD)/kernels/libunmask_cuda.so ;; \
 	    */test_long | */test_swap) $$t cuda $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
 else
 kernels kernels-limits:

@@ -13,6 +13,9 @@ enum {
     SIMILARITY_THREADS = 256, /* a warp for each row */
     FEATURE_THREADS = 128,    /* a block for each row */
     SOFTMAX_THREADS = 512,
+    RENOISE_THREADS = 512,
+    CONDITION_THREADS = 256,
+    WINDOW_THREADS = 256,   /* warps of 16 of 64 rows, two that share columns and keys */
     EXPECTED_THREADS = 256, /* keeping and adding expected embeddings */
     NEXT_STEP_THREADS = 1024,
     SAMPLE_THREADS = 512,
@@ -94,8 +97,14 @@ enum {
 #define LINE_STAGES(D)        ((D) > 128 ? 2 : 3)
 #define LINE_MERGE_COLUMNS(D) ((D) % 64 == 0 ? 64 : 32)
 
+/* Attention with a window and of wide heads: 64 rows of queries, keys and values of a tile in two
+ * stages, the tile's probabilities, and peaks and sums of both halves of its keys. */
+#define WINDOW_TILE_KEYS(D) ((D) > 256 ? 32 : 64)
+#define WINDOW_BYTES(D)                                                                            \
+    ((64 + 4 * WINDOW_TILE_KEYS(D)) * (D)*2 + 64 * WINDOW_TILE_KEYS(D) * 2 + 4 * 64 * 4)
+
 /* Neighbouring lanes that share a head when it is rotated, 16 channels each: a power of two. */
-#define ROPE_LANES(D) ((D) > 128 ? 16 : (D) > 64 ? 8 : 4)
+#define ROPE_LANES(D) ((D) > 256 ? 32 : (D) > 128 ? 16 : (D) > 64 ? 8 : 4)
 
 /* Lanes that share a key, 8 channels each, when a block's context is chosen: a power of two. */
 #define SELECT_LANES(D) ((D) > 128 ? 32 : (D) > 64 ? 16 : 8)

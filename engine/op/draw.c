@@ -15,14 +15,35 @@ static struct call_draw draw_of(const struct launch *l) {
         .margin = at.margin,
         .entropy = at.entropy,
         .bits = (const uint64_t *)(const void *)wide(l, PACKED_DRAWS) + first,
-        .by = (const struct draw_rule *)(const void *)wide(l, PACKED_DRAW_RULES) + first,
+        .by = draw_rules(l),
         .n_rows = (int32_t)l->instance->n_rows,
         .n_vocab = (int32_t)l->model->vocab,
         .dtype = l->dtype,
     };
 }
 
+/* Candidates of canvases of random tokens: the most likely token, in the margin's place the drawn
+ * one, and the entropy at the step's temperature. */
+static int launch_renoise(const struct launch *l) {
+    const struct call_draw draw = draw_of(l);
+    const struct call_renoise call = {
+        .logits = draw.logits,
+        .by = draw.by,
+        .key = draw.bits,
+        .token = draw.token,
+        .drawn = (int32_t *)(void *)draw.margin,
+        .entropy = draw.entropy,
+        .n_rows = draw.n_rows,
+        .n_vocab = draw.n_vocab,
+        .dtype = draw.dtype,
+    };
+    return l->table->renoise(l->device, &call);
+}
+
 static int launch_draw(const struct launch *l) {
+    if (l->model->uniform_noise) {
+        return launch_renoise(l);
+    }
     const struct call_draw call = draw_of(l);
     return l->table->draw(l->device, &call);
 }

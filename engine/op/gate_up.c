@@ -13,6 +13,7 @@ static int launch_gate_up(const struct launch *l) {
         .n_hidden = (int32_t)l->op->n / 2,
         .dtype = l->dtype,
         .fp8 = op_fp8(l),
+        .gelu = l->model->gelu,
     };
     return l->table->gate_up(l->device, &call);
 }

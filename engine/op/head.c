@@ -19,6 +19,15 @@ static int penalise(const struct launch *l) {
     return call.penalty > 0 ? l->table->penalise(l->device, &call) : DEVICE_OK;
 }
 
+static int softcap(const struct launch *l) {
+    const struct call_softcap call = {.logits = rows_at(l, l->op->in[0]),
+                                      .n_rows = (int32_t)l->instance->n_rows,
+                                      .n_vocab = (int32_t)l->model->vocab,
+                                      .cap = (float)l->model->logit_softcap,
+                                      .dtype = l->dtype};
+    return call.cap > 0 ? l->table->softcap(l->device, &call) : DEVICE_OK;
+}
+
 static int launch_sample(const struct launch *l) {
     const struct candidates to = launch_candidates(l, l->op->out[0]);
     const struct call_sample call = {.logits = rows_at(l, l->op->in[0]),
@@ -30,7 +39,8 @@ static int launch_sample(const struct launch *l) {
                                      .n_rows = (int32_t)l->instance->n_rows,
                                      .n_vocab = (int32_t)l->model->vocab,
                                      .dtype = l->dtype};
-    int status = penalise(l);
+    int status = softcap(l);
+    status = status == DEVICE_OK ? penalise(l) : status;
     return status == DEVICE_OK ? l->table->sample(l->device, &call) : status;
 }
 

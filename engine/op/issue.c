@@ -13,7 +13,9 @@ struct launch launch_of(struct issue *issue, const struct op_instance *instance)
         .cache_layer = issue->has_one_layer ? 0 : instance->layer,
         .op = &graph->ops[instance->op],
         .graph = graph,
-        .model = graph->model,
+        .model = graph->segments[graph->ops[instance->op].segment].global
+                     ? &issue->program->global_kind
+                     : graph->model,
         .table = issue->device->table,
         .device = issue->device->device,
         .dtype = issue->device->dtype,

@@ -49,7 +49,7 @@ struct launch {
     uint32_t cache_layer; /* whose rows of the pool are meant */
     const struct op *op;
     const struct graph *graph;
-    const struct model *model;
+    const struct model *model; /* as the instance's layer has it */
     const struct device_table *table;
     struct device *device;
     enum kernel_dtype dtype;

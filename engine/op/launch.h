@@ -58,6 +58,12 @@ static inline int64_t *wide(const struct launch *l, enum packed_array array) {
     return (int64_t *)(void *)(l->arrays + l->packed->offset_bytes[array]);
 }
 
+/* By which an instance's logit rows are drawn from. */
+static inline const struct draw_rule *draw_rules(const struct launch *l) {
+    return (const struct draw_rule *)(const void *)wide(l, PACKED_DRAW_RULES) +
+           l->instance->first_row;
+}
+
 /* The first of a rank's tokens among all of them: of its rows of the output head. */
 static inline int32_t first_token(const struct launch *l) {
     return l->model->whole_head ? 0 : (int32_t)(l->issue->weights->layout.rank * l->model->vocab);
@@ -109,10 +115,14 @@ static inline struct qkv split(const struct launch *l, int tensor) {
 /* This layer's rows of a pool of pages: keys, then values. */
 static inline struct qkv pool_rows(const struct launch *l) {
     const struct packed *packed = l->packed;
-    int64_t plane_bytes = packed_plane_elements(packed) * packed->element_bytes;
-    unsigned char *k = l->issue->room->pool + 2 * (int64_t)l->cache_layer * plane_bytes;
-    return (struct qkv){NULL, k, k + plane_bytes,
-                        (int64_t)l->model->kv_heads * packed->head_elements};
+    const bool global = l->graph->segments[l->op->segment].global;
+    const int64_t row =
+        global ? packed->global_row_elements : (int64_t)l->model->kv_heads * packed->head_elements;
+    int64_t plane_bytes =
+        packed->pool_pages * packed->limits.page_rows * row * packed->element_bytes;
+    unsigned char *k =
+        l->issue->room->pool + packed_layer_start(packed, l->cache_layer) * packed->element_bytes;
+    return (struct qkv){NULL, k, k + plane_bytes, row};
 }
 
 static inline bool caches_fp8(const struct launch *l) {

@@ -105,8 +105,11 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
                          page_rows);
     }
     const struct model *model = graph->model;
-    int64_t row_bytes =
-        2LL * model->layers * model->kv_heads * packed->head_elements * packed->element_bytes;
+    const int64_t n_global = model_global_layers(model);
+    const int64_t row_bytes =
+        2 * packed->element_bytes *
+        ((model->layers - n_global) * model->kv_heads * packed->head_elements +
+         n_global * packed->global_row_elements);
     packed->pool_pages = limits->pool_bytes / (row_bytes * page_rows);
     if (packed->pool_pages > INT32_MAX / page_rows) {
         return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
@@ -128,6 +131,8 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .element_bytes = graph_cache_element_bytes(graph),
         .head_elements =
             fp8_head_elements(graph->model->head_dim, graph->storage.cache == NUMBER_FP8),
+        .global_row_elements =
+            (int64_t)graph->model->global_kv_heads * graph->model->global_head_dim,
         .selects = facts & OP_SELECTS,
         .exact = facts & OP_IS_PAGED,
         .evicts = facts & OP_EVICTS,

@@ -91,7 +91,9 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    int64_t head_elements; /* of a head in a row of the pool */
+    int64_t head_elements;       /* of a head in a row of the pool */
+    int64_t global_row_elements; /* of all keys there, in layers that see everything where others
+                                    have a window */
     bool selects, exact, evicts, credits, smooths, draws, features, patterns,
         joins;          /* the step graph is such */
     int64_t pool_pages; /* exact */
@@ -120,6 +122,14 @@ void packed_lay_out(struct packed *packed, const struct step *step);
 static inline int64_t packed_plane_elements(const struct packed *packed) {
     return packed->pool_pages * packed->limits.page_rows * packed->model->kv_heads *
            packed->head_elements;
+}
+
+/* Elements before a layer's keys in a pool of pages. */
+static inline int64_t packed_layer_start(const struct packed *packed, uint32_t layer) {
+    const uint32_t every = packed->model->global_every, n_global = every > 0 ? layer / every : 0;
+    return 2 * (layer - n_global) * packed_plane_elements(packed) +
+           2 * n_global * packed->pool_pages * packed->limits.page_rows *
+               packed->global_row_elements;
 }
 
 /* Elements of a store's rows of one layer: keys and values, and features where there are any; or a

@@ -2,8 +2,36 @@
 
 #include "engine/op/op.h"
 
+/* The segment of layers with a window, when one of those that see everything follows. */
+static bool is_local(const struct graph *graph, uint32_t segment) {
+    return segment + 1 < graph->n_segments && graph->segments[segment + 1].global;
+}
+
+/* The layer of a segment's repetition, where its first is `first`. */
+static uint32_t layer_of(const struct graph *graph, uint32_t segment, uint32_t first,
+                         uint32_t repetition) {
+    const uint32_t every = graph->model->global_every;
+    return graph->segments[segment].global ? repetition * every + every - 1
+           : is_local(graph, segment)      ? repetition + repetition / (every - 1)
+                                           : first + repetition;
+}
+
+/* After a repetition of one of both segments of layers: which runs next, and which of its
+ * repetitions. Returns false after the last layer. */
+static bool next_layer(const struct graph *graph, uint32_t *segment, uint32_t *repetition) {
+    const uint32_t every = graph->model->global_every;
+    const bool was_global = graph->segments[*segment].global;
+    const uint32_t next = layer_of(graph, *segment, 0, *repetition) + 1,
+                   local = was_global ? *segment - 1 : *segment;
+    const bool is_global = next % every == every - 1;
+    *segment = local + is_global;
+    *repetition = is_global ? next / every : next - next / every;
+    return next < graph->model->layers;
+}
+
 int program_make(struct program *program, const struct graph *graph, struct err *err) {
-    *program = (struct program){.graph = graph, .evict_op = graph->n_ops};
+    *program = (struct program){
+        .graph = graph, .global_kind = model_of_kind(graph->model, true), .evict_op = graph->n_ops};
     uint32_t layer = 0;
     for (uint32_t segment = 0, op = 0; segment < graph->n_segments; segment++) {
         program->first_op[segment] = op;
@@ -29,7 +57,8 @@ void program_settle(const struct program *program, const struct placement *place
                     const struct step_shape *shape, struct op_instance *instance) {
     const struct graph *graph = program->graph;
     const struct op *op = &graph->ops[instance->op];
-    instance->layer = program->op_layer[instance->op] + instance->repetition;
+    instance->layer =
+        layer_of(graph, op->segment, program->op_layer[instance->op], instance->repetition);
     instance->n_rows = shape->sym[op->rows] - instance->first_row;
     if (op->loop >= 0) {
         int64_t chunk = loop_chunk_rows(graph, op->loop, shape, placement->chunks);
@@ -62,7 +91,13 @@ bool program_next(const struct program *program, const struct placement *placeme
     }
     instance->first_row = 0;
     instance->op = op + 1;
-    if (instance->op == program->first_op[segment + 1]) {
+    const bool ends = instance->op == program->first_op[segment + 1];
+    if (ends && (graph->segments[segment].global || is_local(graph, segment))) {
+        const uint32_t past = segment + (graph->segments[segment].global ? 1 : 2);
+        const bool more = next_layer(graph, &segment, &instance->repetition);
+        instance->op = program->first_op[more ? segment : past];
+        instance->repetition = more ? instance->repetition : 0;
+    } else if (ends) {
         instance->repetition++;
         if (instance->repetition < graph->segments[segment].repeat) {
             instance->op = program->first_op[segment];

@@ -1,7 +1,9 @@
 /* The step graph as a program: the order in which the engine executes its operators.
  *
- * Operators run in the order of the graph, a segment as often as it repeats. Those of a loop run
- * once for every chunk of rows that the placement allows to exist at once. */
+ * Operators run in the order of the graph, a segment as often as it repeats; of layers with a
+ * window and those between them that see everything, which are two segments, in the order of
+ * layers. Those of a loop run once for every chunk of rows that the placement allows to exist at
+ * once. */
 #ifndef UNMASK_ENGINE_OP_PROGRAM_H
 #define UNMASK_ENGINE_OP_PROGRAM_H
 
@@ -14,7 +16,8 @@
 
 struct program {
     const struct graph *graph;
-    uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
+    struct model global_kind;         /* the model as its layers that see everything have it */
+    uint32_t op_layer[GRAPH_MAX_OPS]; /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
     uint32_t evict_op; /* from here on operators run over what is left, or what joins; n_ops: all
                           run the same */

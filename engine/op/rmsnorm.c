@@ -1,16 +1,34 @@
 #include "engine/op/launch.h"
 
+/* The input of the positions that a step decides on, where it lies. */
+static int launch_conditioned(const struct launch *l) {
+    const struct call_condition call = {
+        .rows = narrow(l, PACKED_ROWS),
+        .y = output(l, 0),
+        .n_rows = (int32_t)l->instance->n_rows,
+        .n_channels = (int32_t)l->model->hidden,
+        .epsilon = l->issue->weights->constants.norm_epsilon,
+        .dtype = l->dtype,
+    };
+    return l->table->condition(l->device, &call);
+}
+
 /* With two inputs, the residual stream and what a sublayer adds to it: both outputs are written.
  * With one, the residual is read as it is; the final norm takes the logit rows out of it,
  * and where features are kept others take the rows that run. */
 static int launch_norm(const struct launch *l) {
+    if (l->op->weight == WEIGHT_NONE) {
+        return launch_conditioned(l);
+    }
+    const bool is_kept = l->op->weight == WEIGHT_CONDITIONING_NORM;
     bool adds = l->op->in[1] >= 0;
     const int32_t *rows = l->op->picks >= 0               ? picks_in(l, l->op->picks).stream_rows
+                          : is_kept                       ? narrow(l, PACKED_ROW_PLACES)
                           : l->op->rows == SYM_LOGIT_ROWS ? narrow(l, PACKED_ROWS)
                           : l->op->rows == SYM_PROJECTED_VALUES ? narrow(l, PACKED_VALUE_ROWS)
                                                                 : NULL;
     const struct call_norm call = {
-        .x = rows_at(l, l->op->in[adds ? 1 : 0]),
+        .x = is_kept ? l->issue->room->expected : rows_at(l, l->op->in[adds ? 1 : 0]),
         .weight = op_weight(l),
         .residual = adds ? rows_at(l, l->op->in[0]) : NULL,
         .rows = rows,

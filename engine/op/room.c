@@ -55,7 +55,8 @@ static int64_t canvas_bytes(const struct step_limits *limits) {
 }
 
 static int64_t rotation_bytes(const struct step_limits *limits, const struct model *model) {
-    return (int64_t)limits->max_positions * model_rotary_dim(model) * (int64_t)sizeof(float);
+    const int64_t all = (int64_t)model_rotary_dim(model) + model->global_head_dim;
+    return limits->max_positions * all * (int64_t)sizeof(float);
 }
 
 /* What is kept by place. */
@@ -70,9 +71,11 @@ static bool open_places(struct room *room, const struct model *model,
         opened = room->credit != NULL;
     }
     if (opened && smooths) {
-        room->expected =
-            allocate_side(room, limits->places * room->expected_bytes, "expected embeddings", err);
-        opened = room->expected != NULL;
+        const int64_t before = model->conditioning_ffn > 0 ? room->expected_bytes : 0;
+        const int64_t bytes = before + limits->places * room->expected_bytes;
+        room->expected_memory = allocate_side(room, bytes, "expected embeddings", err);
+        opened = room->expected_memory != NULL;
+        room->expected = opened ? room->expected_memory + before : NULL;
     }
     if (opened && smooths) {
         room->thresholds = allocate_side(
@@ -134,12 +137,19 @@ static int fill(struct room *room, const struct model *model, const struct step_
     void *cos_sin = NULL;
     int status = table->allocate_host(device, bytes, &cos_sin);
     if (status == DEVICE_OK) {
-        rotation_table(rotation, (int32_t)limits->max_positions, (int32_t)model_rotary_dim(model),
-                       cos_sin);
+        const int32_t n = (int32_t)limits->max_positions, rotary = (int32_t)model_rotary_dim(model);
+        rotation_table(rotation, n, rotary, cos_sin);
+        if (model->global_head_dim > 0) {
+            rotation_table(rotation, n, (int32_t)model->global_head_dim,
+                           (float *)cos_sin + (int64_t)n * rotary);
+        }
         status = table->upload(device, room->cos_sin, cos_sin, bytes);
     }
     if (status == DEVICE_OK) {
         status = table->clear(device, room->canvases, canvas_bytes(limits));
+    }
+    if (status == DEVICE_OK && room->expected != room->expected_memory) {
+        status = table->clear(device, room->expected_memory, room->expected_bytes);
     }
     status = status == DEVICE_OK ? table->finish(device) : status;
     table->release_host(device, cos_sin);
@@ -179,7 +189,7 @@ void room_close(struct room *room) {
     table->release(device, room->bounce);
     table->release(device, room->committed);
     table->release(device, room->credit);
-    table->release(device, room->expected);
+    table->release(device, room->expected_memory);
     table->release(device, room->thresholds);
     table->release(device, room->arrays);
     table->release(device, room->cos_sin);

@@ -31,7 +31,7 @@ struct room {
     struct mapping mapping; /* under both; without a device where they are allocated */
     int64_t pool_bytes, workspace_needed, pool_held; /* the pool is used from there on */
     int32_t *canvases;
-    float *cos_sin;        /* [max_positions, D / 2, 2] */
+    float *cos_sin;        /* [max_positions, D / 2, 2]; then of global layers' heads */
     unsigned char *arrays; /* a step's, packed */
     uint8_t *committed;    /* [max_logit_rows] */
     int32_t *n_committed;  /* [max_requests] */
@@ -39,7 +39,9 @@ struct room {
                           where one is the most */
     /* By place, sizes below; NULL and 0: not kept. */
     int32_t *credit;         /* [places, 2 credit_slots + 2], call_credit's */
-    unsigned char *expected; /* [places, hidden], call_keep_expected's */
+    unsigned char *expected; /* [places, hidden], call_keep_expected's; before them zeros, what a
+                                row without a place reads */
+    unsigned char *expected_memory; /* with that row, which self-conditioning alone has */
     int64_t credit_bytes, expected_bytes;
     float *thresholds; /* [max_requests], a step's, where they change from one to the next */
     void *bounce;      /* pieces of a store that moves over itself */

@@ -1,6 +1,14 @@
 /* Rotation. */
 #include "engine/op/launch.h"
 
+/* Layers that see everything where others have a window have heads, and a table, of their own. */
+static const float *cos_sin_of(const struct launch *l) {
+    const bool global = l->graph->segments[l->op->segment].global;
+    return l->issue->room->cos_sin +
+           (global ? (int64_t)l->packed->limits.max_positions * model_rotary_dim(l->graph->model)
+                   : 0);
+}
+
 /* Fresh keys and values go where attention reads them: the rows of the pool, where the graph is
  * exact, else their own places in the product. */
 static int launch_rope(const struct launch *l) {
@@ -15,7 +23,7 @@ static int launch_rope(const struct launch *l) {
         .bias = bias != NULL ? bias + skipped * graph_element_bytes(l->graph) : NULL,
         .q_norm = weight(l, WEIGHT_Q_NORM),
         .k_norm = weight(l, WEIGHT_K_NORM),
-        .cos_sin = l->issue->room->cos_sin,
+        .cos_sin = cos_sin_of(l),
         .positions = (l->op->picks >= 0 ? picks_in(l, l->op->picks).positions
                                         : narrow(l, PACKED_POSITIONS)) +
                      l->instance->first_row,
@@ -33,6 +41,8 @@ static int launch_rope(const struct launch *l) {
         .epsilon = l->issue->weights->constants.norm_epsilon,
         .kv_fp8 = exact && caches_fp8(l),
         .dtype = l->dtype,
+        .values_are_keys = model_values_are_keys(l->model),
+        .norm_values = l->model->output_norms,
     };
     return l->table->rope(l->device, &call);
 }

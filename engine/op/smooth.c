@@ -1,5 +1,5 @@
-/* Iteration smoothing. Which tensor an operator's first, second and so on is, the graph builder
- * says. */
+/* Iteration smoothing, and self-conditioning, which keeps what a step expects as it is. Which
+ * tensor an operator's first, second and so on is, the graph builder says. */
 #include "engine/op/launch.h"
 
 /* A rank's part of whole rows goes by what all ranks have found of them. */
@@ -17,12 +17,15 @@ static int launch_softmax(const struct launch *l) {
         .n_rows = (int32_t)l->instance->n_rows,
         .n_vocab = (int32_t)l->model->vocab,
         .dtype = l->dtype,
+        .by = l->model->uniform_noise ? draw_rules(l) : NULL,
     };
     return l->table->softmax(l->device, &call);
 }
 
 static int launch_keep_expected(const struct launch *l) {
-    const struct smoothing *smoothing = &l->packed->limits.smoothing;
+    static const struct smoothing as_it_is = {.weight_init = 1, .weight_most = 1};
+    const struct smoothing *smoothing =
+        l->model->conditioning_ffn > 0 ? &as_it_is : &l->packed->limits.smoothing;
     const struct call_keep_expected call = {
         .x = input(l, 0),
         .places = narrow(l, PACKED_ROW_PLACES),
@@ -38,8 +41,24 @@ static int launch_keep_expected(const struct launch *l) {
     return l->table->keep_expected(l->device, &call);
 }
 
+/* What went through an FFN, to the rows that it is of. */
+static int launch_condition(const struct launch *l) {
+    const struct call_condition call = {
+        .x = input(l, 1),
+        .rows = narrow(l, PACKED_ROWS),
+        .y = output(l, 0),
+        .n_rows = (int32_t)l->instance->n_rows,
+        .n_channels = (int32_t)l->model->hidden,
+        .dtype = l->dtype,
+    };
+    return l->table->condition(l->device, &call);
+}
+
 /* Of all tokens, those that have logits and hold a mask. */
 static int launch_add_expected(const struct launch *l) {
+    if (l->model->conditioning_ffn > 0) {
+        return launch_condition(l);
+    }
     const struct call_add_expected call = {
         .kept = l->issue->room->expected,
         .places = narrow(l, PACKED_TOKEN_PLACES),

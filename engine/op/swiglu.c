@@ -8,6 +8,7 @@ static int launch_swiglu(const struct launch *l) {
         .n_tokens = (int32_t)l->instance->n_rows,
         .n_hidden = (int32_t)row_elements(l, l->op->in[0]) / 2,
         .dtype = l->dtype,
+        .gelu = l->model->gelu,
     };
     return l->table->swiglu(l->device, &call);
 }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "engine/session/renoise.h"
 #include "sim/base/mem.h"
 #include "sim/policy/cache/blocks.h"
 #include "sim/policy/decoder/speculation.h"
@@ -393,6 +394,15 @@ static void plan_decision(struct members *members, uint32_t member, const uint32
 
 /* ---- a member ---- */
 
+/* Tokens of a canvas of random ones are drawn at its pass's temperature. */
+static void plan_renoising(const struct system *system, const struct request *request,
+                           struct step_part *part) {
+    const struct renoise_canvas canvas = {
+        .request = request->id, .first = window_first(request), .steps = window_steps(request)};
+    part->draw_key = renoise_draw_key(system->decoder_state, &canvas);
+    part->drawing.temperature = (float)renoise_temperature(system->decoder_state, canvas.steps);
+}
+
 static int plan_member(struct members *members, uint32_t member, const uint32_t *take,
                        struct step_part *part, struct err *err) {
     struct sessions *sessions = members->sessions;
@@ -406,6 +416,9 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     }
     part->draw_key = window_draw_key(request, sessions->draw_seed);
     part->drawing = system_drawing(sessions->system, &request->sampling);
+    if (sessions->system->decoder == &decoder_renoise) {
+        plan_renoising(sessions->system, request, part);
+    }
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
     }

@@ -60,7 +60,7 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
                     system_of(outcome)->settings.max_in_system, block, vocab,
                     system_of(outcome)->model->mask_token);
     }
-    if (renoises(outcome) || moves(outcome) || outcome->drafts.logits != NULL) {
+    if (moves(outcome) || outcome->drafts.logits != NULL) {
         outcome->logits = mem_zeroed(limits->max_logit_rows * vocab, sizeof *outcome->logits);
     }
     if (renoises(outcome)) {
@@ -243,16 +243,20 @@ static int renoise(struct outcome *outcome, uint32_t member, uint32_t first, uin
     const struct request *request = members_request(planned, member);
     const struct step_part *part = &outcome->members->decided->parts[member];
     const uint32_t block = settings_window_tokens(&system_of(outcome)->settings);
-    const uint32_t vocab = model_whole_vocab(system_of(outcome)->model);
+    const struct step_result *result = &outcome->result;
     int32_t *top = outcome->top + (size_t)planned_slot(planned, member) * block;
     const struct renoise_canvas canvas = {.request = request->id,
                                           .first = window_first(request),
                                           .n = n,
-                                          .steps = window_steps(request)};
+                                          .steps = window_steps(request),
+                                          .vocab = model_whole_vocab(system_of(outcome)->model)};
+    const struct renoise_read read = {.top = result->token + first,
+                                      .drawn =
+                                          (const int32_t *)(const void *)result->margin + first,
+                                      .entropy = result->entropy + first};
     const struct renoise_tokens tokens = {
-        .top = top, .next = outcome->next, .entropy = outcome->entropy, .order = outcome->offsets};
-    const bool is_over = renoise_pass(system_of(outcome)->decoder_state, &canvas,
-                                      outcome->logits + (size_t)first * vocab, vocab, &tokens);
+        .top = top, .next = outcome->next, .order = outcome->offsets};
+    const bool is_over = renoise_pass(system_of(outcome)->decoder_state, &canvas, &read, &tokens);
     for (uint32_t i = 0; is_over && i < n; i++) {
         members_note_commit(planned, member, (int32_t)(canvas.first + i));
     }

@@ -61,7 +61,8 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
         }
     }
     sessions->tokens = mem_zeroed(limits->max_positions, sizeof *sessions->tokens);
-    if (system->credit_slots > 0 || system->settings.iteration == ITERATION_SMOOTH) {
+    if (system->credit_slots > 0 || system->settings.iteration == ITERATION_SMOOTH ||
+        system->model->conditioning_ffn > 0) {
         sessions->free_places = mem_zeroed(limits->max_requests, sizeof *sessions->free_places);
         for (uint32_t i = limits->max_requests; i > 0; i--) {
             sessions->free_places[sessions->n_free_places++] = i - 1;

@@ -59,12 +59,14 @@ void weight_place_part(const struct weight_layout *layout, struct part *part) {
     case WEIGHT_GATE_UP:
     case WEIGHT_EXPERTS_GATE_UP:
     case WEIGHT_SHARED_GATE_UP:
+    case WEIGHT_CONDITIONING_GATE_UP:
         divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
         break;
     case WEIGHT_OUTPUT:
     case WEIGHT_DOWN:
     case WEIGHT_EXPERTS_DOWN:
     case WEIGHT_SHARED_DOWN:
+    case WEIGHT_CONDITIONING_DOWN:
         divide_columns(part, rank * part->n_columns, ranks * part->n_columns);
         break;
     case WEIGHT_EMBEDDING:
@@ -75,6 +77,12 @@ void weight_place_part(const struct weight_layout *layout, struct part *part) {
     case WEIGHT_FFN_NORM:
     case WEIGHT_ROUTER:
     case WEIGHT_EXPERT_BIAS:
+    case WEIGHT_CONDITIONING_NORM:
+    case WEIGHT_ATTENTION_OUTPUT_NORM:
+    case WEIGHT_FFN_OUTPUT_NORM:
+    case WEIGHT_EXPERT_NORM:
+    case WEIGHT_EXPERT_OUTPUT_NORM:
+    case WEIGHT_SHARED_OUTPUT_NORM:
         break;
     }
 }
@@ -91,8 +99,8 @@ static int for_each_part(const struct weight_layout *layout,
                            weight_is_of_layer(layout->model, part.slot, layer);
             int n_parts = is_here ? weight_part_count(layout->model, part.slot) : 0;
             for (; status == 0 && part.index < n_parts; part.index++) {
-                if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
-                                      &part.n_columns)) {
+                if (weight_part_shape(weight_model(layout, layer), part.slot, part.index,
+                                      &part.n_rows, &part.n_columns)) {
                     weight_place_part(layout, &part);
                     status = make(context, &part);
                     part.offset_bytes +=
@@ -105,8 +113,22 @@ static int for_each_part(const struct weight_layout *layout,
 }
 
 static bool is_norm(enum weight_slot slot) {
-    return slot == WEIGHT_FINAL_NORM || slot == WEIGHT_ATTENTION_NORM || slot == WEIGHT_FFN_NORM ||
-           slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM;
+    switch (slot) {
+    case WEIGHT_FINAL_NORM:
+    case WEIGHT_ATTENTION_NORM:
+    case WEIGHT_FFN_NORM:
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+    case WEIGHT_CONDITIONING_NORM:
+    case WEIGHT_ATTENTION_OUTPUT_NORM:
+    case WEIGHT_FFN_OUTPUT_NORM:
+    case WEIGHT_EXPERT_NORM:
+    case WEIGHT_EXPERT_OUTPUT_NORM:
+    case WEIGHT_SHARED_OUTPUT_NORM:
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* ---- random weights ---- */
@@ -253,7 +275,14 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
             n_rows += beside.whole_rows;
         }
     }
-    checkpoint_tensor_name(r->family, part->slot, part->number, part->layer, name, sizeof name);
+    if (checkpoint_tensor_name(r->family, part->slot, part->number, part->layer, name,
+                               sizeof name) == NULL) {
+        err_usage(r->err,
+                  "model '%s' has a matrix '%s', and its family names no tensors for it: weights "
+                  "are random (random:SEED) or of another model",
+                  r->weights->layout.model->name, weight_slot_names[part->slot]);
+        return NULL;
+    }
     const struct stored_tensor *tensor = safetensors_find(&r->files, name);
     if (tensor == NULL) {
         err_world(r->err, "%s: has no tensor '%s', which model '%s' needs", r->folder, name,

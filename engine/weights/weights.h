@@ -33,8 +33,17 @@ struct weight_layout {
     int64_t offset_bytes[WEIGHT_SLOT_COUNT];
     int64_t layers_bytes;                     /* what comes before the layers */
     int64_t dense_layer_bytes, mixture_bytes; /* a layer of either kind */
+    /* The same of layers with heads of their own, which see everything where others have a window;
+     * and the model as their heads have it. */
+    int64_t global_offset_bytes[WEIGHT_SLOT_COUNT], global_layer_bytes;
+    struct model global_kind;
     int64_t bytes;
 };
+
+/* The model as a layer's heads have it. */
+static inline const struct model *weight_model(const struct weight_layout *layout, uint32_t layer) {
+    return model_is_global(layout->model, layer) ? &layout->global_kind : layout->model;
+}
 
 /* What a checkpoint's configuration says and the model table does not. */
 struct weight_constants {

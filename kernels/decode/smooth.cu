@@ -19,20 +19,21 @@ struct softmax_sum {
     float top, sum;
 };
 
-static __device__ __forceinline__ float softmax_power(float below) {
-    return exp2_fast(below * LOG2_E);
+/* Powers of e, of numbers over a temperature: `factor` is LOG2_E over it. */
+static __device__ __forceinline__ float softmax_power(float below, float factor) {
+    return exp2_fast(below * factor);
 }
 
-static __device__ __forceinline__ void softmax_add(struct softmax_sum &s, float x) {
+static __device__ __forceinline__ void softmax_add(struct softmax_sum &s, float x, float factor) {
     if (x > s.top) {
-        s.sum *= softmax_power(s.top - x);
+        s.sum *= softmax_power(s.top - x, factor);
         s.top = x;
     }
-    s.sum += softmax_power(x - s.top);
+    s.sum += softmax_power(x - s.top, factor);
 }
 
 static __device__ __forceinline__ void softmax_add_vector(struct softmax_sum &s,
-                                                          const struct bf16x8 &v) {
+                                                          const struct bf16x8 &v, float factor) {
     float x[8];
     bf16x8_to_float(v, x);
     float most = x[0];
@@ -41,37 +42,41 @@ static __device__ __forceinline__ void softmax_add_vector(struct softmax_sum &s,
         most = fmaxf(most, x[j]);
     }
     if (most > s.top) {
-        s.sum *= softmax_power(s.top - most);
+        s.sum *= softmax_power(s.top - most, factor);
         s.top = most;
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        s.sum += softmax_power(x[j] - s.top);
+        s.sum += softmax_power(x[j] - s.top, factor);
     }
 }
 
-static __device__ __forceinline__ struct softmax_sum softmax_merge(struct softmax_sum s) {
+static __device__ __forceinline__ struct softmax_sum softmax_merge(struct softmax_sum s,
+                                                                   float factor) {
 #pragma unroll
     for (int lane = 16; lane > 0; lane /= 2) {
         const float top = __shfl_xor_sync(~0u, s.top, lane);
         const float sum = __shfl_xor_sync(~0u, s.sum, lane);
         const float most = fmaxf(s.top, top);
-        s.sum = s.sum * softmax_power(s.top - most) + sum * softmax_power(top - most);
+        s.sum =
+            s.sum * softmax_power(s.top - most, factor) + sum * softmax_power(top - most, factor);
         s.top = most;
     }
     return s;
 }
 
 /* The block's, for every thread. */
-static __device__ __forceinline__ struct softmax_sum softmax_of_block(struct softmax_sum mine) {
+static __device__ __forceinline__ struct softmax_sum softmax_of_block(struct softmax_sum mine,
+                                                                      float factor) {
     __shared__ struct softmax_sum of_warp[SOFTMAX_THREADS / 32];
     const int lane = threadIdx.x % 32;
-    mine = softmax_merge(mine);
+    mine = softmax_merge(mine, factor);
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = mine;
     }
     __syncthreads();
-    return softmax_merge(lane < SOFTMAX_THREADS / 32 ? of_warp[lane] : softmax_sum{-FLT_MAX, 0.0f});
+    return softmax_merge(lane < SOFTMAX_THREADS / 32 ? of_warp[lane] : softmax_sum{-FLT_MAX, 0.0f},
+                         factor);
 }
 
 /* A block a row, read twice; the second time it comes out of the L2 cache. */
@@ -86,9 +91,10 @@ static __global__ void __launch_bounds__(SOFTMAX_THREADS, 2)
     const int lead = min(n, misplaced ? 8 - misplaced : 0), n_vectors = (n - lead) / 8;
     const int tail = lead + n_vectors * 8 + thread;
     const bool is_whole = call.top == nullptr;
+    const float factor = call.by ? LOG2_E / call.by[blockIdx.x].temperature : LOG2_E;
     struct softmax_sum mine = {-FLT_MAX, 0.0f};
     if (is_whole && thread < lead) {
-        softmax_add(mine, __bfloat162float(row[thread]));
+        softmax_add(mine, __bfloat162float(row[thread]), factor);
     }
     for (int base = is_whole ? thread : n_vectors; base < n_vectors;
          base += SOFTMAX_THREADS * SOFTMAX_VECTORS) {
@@ -102,31 +108,32 @@ static __global__ void __launch_bounds__(SOFTMAX_THREADS, 2)
 #pragma unroll
         for (int i = 0; i < SOFTMAX_VECTORS; i++) {
             if (base + i * SOFTMAX_THREADS < n_vectors) {
-                softmax_add_vector(mine, v[i]);
+                softmax_add_vector(mine, v[i], factor);
             }
         }
     }
     if (is_whole && tail < n) {
-        softmax_add(mine, __bfloat162float(row[tail]));
+        softmax_add(mine, __bfloat162float(row[tail]), factor);
     }
-    struct softmax_sum all = softmax_of_block(mine);
+    struct softmax_sum all = softmax_of_block(mine, factor);
     all.top = is_whole ? all.top : call.top[blockIdx.x];
     const float scale = is_whole ? 1.0f / all.sum : call.confidence[blockIdx.x];
     if (thread < lead) {
-        y[thread] =
-            __float2bfloat16(softmax_power(__bfloat162float(row[thread]) - all.top) * scale);
+        y[thread] = __float2bfloat16(
+            softmax_power(__bfloat162float(row[thread]) - all.top, factor) * scale);
     }
     for (int i = thread; i < n_vectors; i += SOFTMAX_THREADS) {
         float x[8];
         bf16x8_to_float(bf16x8_load(row, lead + i * 8), x);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            x[j] = softmax_power(x[j] - all.top) * scale;
+            x[j] = softmax_power(x[j] - all.top, factor) * scale;
         }
         bf16x8_store(y, lead + i * 8, bf16x8_from_float(x));
     }
     if (tail < n) {
-        y[tail] = __float2bfloat16(softmax_power(__bfloat162float(row[tail]) - all.top) * scale);
+        y[tail] =
+            __float2bfloat16(softmax_power(__bfloat162float(row[tail]) - all.top, factor) * scale);
     }
 }
 

@@ -70,6 +70,7 @@ static int gate_up_apart(struct device *device, const struct call_gate_up *call)
         activation.n_tokens = product.n_tokens;
         activation.n_hidden = call->n_hidden;
         activation.dtype = call->dtype;
+        activation.gelu = call->gelu;
         status = device_linear(device, &product);
         status = status == DEVICE_OK ? device_swiglu(device, &activation) : status;
     }
@@ -77,14 +78,17 @@ static int gate_up_apart(struct device *device, const struct call_gate_up *call)
 }
 
 int device_gate_up(struct device *device, const struct call_gate_up *call) {
+    if (call->fp8.w_scale && call->gelu) {
+        return device_refuse(device, "gate_up: gelu in fp8");
+    }
     if (call->fp8.w_scale) {
         return kernel_status(device, device_gate_up_fp8(device, call), "gate_up in fp8");
     }
     cudaError_t status = cudaErrorNotSupported;
-    if (!device->invariant) {
+    if (!device->invariant && !call->gelu) {
         status = kernel_gate_up_few(call, device->stream);
     }
-    if (status == cudaErrorNotSupported) {
+    if (status == cudaErrorNotSupported && !call->gelu) {
         status = kernel_gate_up(call, device->stream);
     }
     if (status == cudaErrorNotSupported) {

@@ -156,7 +156,8 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
             bf16x8_to_float(up[i], u);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                g[j] = __fdividef(g[j], 1.0f + __expf(-g[j])) * u[j];
+                g[j] =
+                    call.gelu ? geglu(g[j], u[j]) : __fdividef(g[j], 1.0f + __expf(-g[j])) * u[j];
             }
             bf16x8_store(call.y, token * call.y_stride + at, bf16x8_from_float(g));
         }

@@ -82,7 +82,10 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
     for (int i = 0; i < ROPE_HEADS; i++) {
         int head = first + i * n_groups;
         if (head < n_heads && holds) {
-            const int64_t at = (token * n_heads + head) * HEAD_SIZE;
+            const bool is_key =
+                !FP8 && call.values_are_keys && head >= call.n_heads + call.n_kv_heads;
+            const int from = is_key ? head - call.n_kv_heads : head;
+            const int64_t at = (token * n_heads + from) * HEAD_SIZE;
             low[i] = bf16x8_load(call.qkv, at + at_low);
             high[i] = bf16x8_load(call.qkv, at + at_high);
         }
@@ -121,7 +124,9 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
             }
         }
         const void *norm = is_value ? nullptr : is_query ? call.q_norm : call.k_norm;
-        if (call.q_norm || call.k_norm) { /* the same for every thread of the block */
+        const bool norms = !FP8 && is_value && call.norm_values;
+        if (call.q_norm || call.k_norm ||
+            (!FP8 && call.norm_values)) { /* the same for every thread of the block */
             float squares = 0;
 #pragma unroll
             for (int j = 0; j < 8; j++) {
@@ -131,8 +136,13 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
             for (int step = LANES / 2; step > 0; step /= 2) {
                 squares += __shfl_xor_sync(~0u, squares, step);
             }
+            const float scale = rsqrtf(squares / HEAD_SIZE + call.epsilon);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                a[j] = norms ? a[j] * scale : a[j];
+                b[j] = norms ? b[j] * scale : b[j];
+            }
             if (norm && holds) {
-                const float scale = rsqrtf(squares / HEAD_SIZE + call.epsilon);
                 float w[8];
                 bf16x8_to_float(bf16x8_load(norm, at_low), w);
 #pragma unroll
@@ -176,10 +186,16 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
     }
 }
 
+static constexpr bool is_wide_only(int size) {
+    return size > 256;
+}
+
 extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream) {
     const bool known_rotary = call->rotary_size >= 0 && call->rotary_size <= call->head_size &&
                               call->rotary_size % 16 == 0;
-    if (call->dtype != KERNEL_BF16 || !is_head_size(call->head_size) || !known_rotary ||
+    if (call->dtype != KERNEL_BF16 || !is_wide_head_size(call->head_size) || !known_rotary ||
+        (call->kv_fp8 &&
+         (!is_head_size(call->head_size) || call->values_are_keys || call->norm_values)) ||
         call->n_tokens < 0 || call->n_heads < 0 || call->n_kv_heads < 0 ||
         call->n_heads + call->n_kv_heads == 0 || call->q_stride % 8 != 0 ||
         call->kv_stride % (call->kv_fp8 ? 4 : 8) != 0) {
@@ -193,12 +209,13 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     const int per_block = n_threads / ROPE_LANES(call->head_size) * ROPE_HEADS;
     const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
     const bool partial = call->rotary_size > 0 && call->rotary_size < call->head_size;
-    return by_head_size(call->head_size, [&](auto head) {
+    return by_wide_head_size(call->head_size, [&](auto head) {
         constexpr int D = decltype(head)::SIZE;
-        auto kernel = call->kv_fp8
-                          ? partial ? rope_kernel<D, true, true> : rope_kernel<D, false, true>
+        constexpr int FP8_D = is_wide_only(D) ? 256 : D; /* of those that fp8 takes */
+        auto kernel = call->kv_fp8 ? partial ? rope_kernel<FP8_D, true, true>
+                                             : rope_kernel<FP8_D, false, true>
                       : partial ? rope_kernel<D, true, false>
-                                : rope_kernel<D, false, false>;
+                                   : rope_kernel<D, false, false>;
         launch(kernel, grid, (unsigned)n_threads, 0, stream, *call);
         return cudaGetLastError();
     });

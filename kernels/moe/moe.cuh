@@ -21,6 +21,7 @@ struct moe_product {
     int n_output_tiles, n_steps;
     int max_pairs; /* a tile, a multiple of 8 */
     struct call_fp8 fp8;
+    bool gelu;
 };
 
 /* Where experts begin: their pairs, and their tiles of pairs. In shared memory. */
@@ -118,8 +119,11 @@ static __device__ __forceinline__ void moe_store(const struct moe_product &produ
                 word[j] = 0;
             } else if constexpr (GATED) {
                 const int at = (i + j) * 4;
-                word[j] = matrix_transpose(
-                    bf16_pack(swiglu(sum[at], sum[at + 2]), swiglu(sum[at + 1], sum[at + 3])));
+                word[j] =
+                    matrix_transpose(product.gelu ? bf16_pack(geglu(sum[at], sum[at + 2]),
+                                                              geglu(sum[at + 1], sum[at + 3]))
+                                                  : bf16_pack(swiglu(sum[at], sum[at + 2]),
+                                                              swiglu(sum[at + 1], sum[at + 3])));
             } else {
                 const int at = (i + j) * 2;
                 word[j] = matrix_transpose(bf16_pack(sum[at], sum[at + 1]));

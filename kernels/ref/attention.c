@@ -148,7 +148,13 @@ bool ref_block_attention(const struct call_block_attention *call) {
     return true;
 }
 
-/* Rows of one page after the other; the last page is the one with row extent - 1. */
+/* The first row that a query attends to. */
+int32_t ref_first_row(const struct call_paged_attention *call, int64_t t) {
+    const int32_t first = call->window > 0 ? call->positions[t] - call->window + 1 : 0;
+    return first > 0 ? first : 0;
+}
+
+/* Rows [from, extent), of one page after the other. */
 static int page_segments(const struct call_paged_attention *call, int64_t r, int64_t kv_head,
                          int32_t from, int32_t extent, struct segment *segments) {
     int n = 0;
@@ -180,7 +186,8 @@ bool ref_paged_attention(const struct call_paged_attention *call) {
             for (int64_t t = first; t < past; t++) {
                 const int32_t extent = call->extent[t];
                 const int32_t before = call->before != NULL ? call->before[t] : extent - 1;
-                int n = page_segments(call, r, head / group, 0, before, segments);
+                int n =
+                    page_segments(call, r, head / group, ref_first_row(call, t), before, segments);
                 n += page_segments(call, r, head / group, extent - 1, extent, segments + n);
                 attend(call->q, t * call->q_stride + head * size, segments, n, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);

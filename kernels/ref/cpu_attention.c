@@ -241,7 +241,7 @@ void cpu_paged_attention(const struct cpu_room *room, const struct call_paged_at
                 const float *query = q + t * call->q_stride + head * size;
                 struct softmax s;
                 attend_begin(&s, size, y + t * call->y_stride + head * size, room->inputs);
-                attend_pages(&s, room, call, pages, &place, query, 0, before);
+                attend_pages(&s, room, call, pages, &place, query, ref_first_row(call, t), before);
                 attend_pages(&s, room, call, pages, &place, query, extent - 1, extent);
                 attend_end(&s);
             }

@@ -7,6 +7,7 @@
 #include "kernels/fp8.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_blas.h"
+#include "kernels/ref/ref.h"
 
 /* outputs[o, row] = x[row, :] . w[o, :]: in BLAS's order of columns a matrix of PANEL_ROWS rows. */
 static void multiply_panel(const float *x, int x_stride, const float *w, int n_inputs,
@@ -117,6 +118,7 @@ struct gated {
     float *y;
     int64_t stride;
     int32_t n_hidden;
+    bool gelu;
 };
 
 /* Of a panel's gates and, after them, its ups. */
@@ -127,7 +129,7 @@ static void activate_panel(const struct gated *to, const float *outputs, int32_t
         for (int32_t o = 0; o < n_outputs; o++) {
             const double gate = (double)outputs[o * CPU_PANEL_ROWS + row];
             const double up = (double)outputs[(n_outputs + o) * CPU_PANEL_ROWS + row];
-            y[o] = (float)(gate / (1 + exp(-gate)) * up);
+            y[o] = (float)ref_gated(to->gelu, gate, up);
         }
     }
 }
@@ -159,7 +161,8 @@ void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
                               .n_rows = call->n_tokens,
                               .n_inputs = call->n_channels};
     const struct matrix w = matrix_of(call->w, &call->fp8, call->n_channels);
-    gated_product(room, &rows, &w, &(struct gated){call->y, call->y_stride, call->n_hidden});
+    gated_product(room, &rows, &w,
+                  &(struct gated){call->y, call->y_stride, call->n_hidden, call->gelu});
 }
 
 void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call) {
@@ -174,7 +177,7 @@ void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up 
                                   .n_rows = call->start[e + 1] - first,
                                   .n_inputs = call->n_channels};
         const struct gated to = {(float *)call->y + (int64_t)first * call->n_hidden, call->n_hidden,
-                                 call->n_hidden};
+                                 call->n_hidden, call->gelu};
         const struct matrix w = matrix_of_expert(&all, e, 2 * (int64_t)call->n_hidden);
         if (rows.n_rows > 0) {
             gated_product(room, &rows, &w, &to);

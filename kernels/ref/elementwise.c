@@ -80,13 +80,20 @@ void ref_add(const struct call_add *call) {
     }
 }
 
+/* By tanh, as calls.h says; 0.5 (1 + tanh u) is 1 / (1 + exp(-2 u)). */
+double ref_gated(bool gelu, double gate, double up) {
+    const double u = 0.79788456080286536 * (gate + 0.044715 * gate * gate * gate);
+    return gate / (1 + exp(gelu ? -2 * u : -gate)) * up;
+}
+
 void ref_swiglu(const struct call_swiglu *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t i = 0; i < call->n_hidden; i++) {
             const int64_t from = t * 2 * call->n_hidden + i;
             const double gate = ref_load(call->gate_up, call->dtype, from);
             const double up = ref_load(call->gate_up, call->dtype, from + call->n_hidden);
-            ref_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
+            ref_store(call->y, call->dtype, t * call->y_stride + i,
+                      ref_gated(call->gelu, gate, up));
         }
     }
 }
@@ -102,7 +109,8 @@ void ref_gate_up(const struct call_gate_up *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t i = 0; i < call->n_hidden; i++) {
             const double gate = ref_dot(&p, t, 0, i), up = ref_dot(&p, t, 0, call->n_hidden + i);
-            ref_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
+            ref_store(call->y, call->dtype, t * call->y_stride + i,
+                      ref_gated(call->gelu, gate, up));
         }
     }
 }
@@ -122,6 +130,7 @@ void ref_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, doubl
 struct turned {
     const struct call_rope *call;
     int64_t token, head, size, half;
+    int64_t from; /* the head of qkv that is read */
     bool is_value;
     const void *norm;
     double scale;
@@ -132,14 +141,14 @@ struct turned {
 static void turn_pair(const struct turned *t, int64_t i, int64_t at[2], double y[2]) {
     const struct call_rope *call = t->call;
     const int64_t n_heads = call->n_heads + 2 * (int64_t)call->n_kv_heads;
-    const int64_t from = (t->token * n_heads + t->head) * t->size;
+    const int64_t from = (t->token * n_heads + t->from) * t->size;
     const int64_t apart = i < t->half ? t->half : t->size / 2 - t->half;
     double x[2], c = 1, s = 0;
     for (int64_t j = 0; j < 2; j++) {
         const int64_t e = (i < t->half ? i : i + t->half) + j * apart;
         x[j] = ref_load(call->qkv, call->dtype, from + e);
         x[j] += call->bias ? ref_load(call->bias, call->dtype, t->head * t->size + e) : 0;
-        x[j] *= t->norm ? t->scale * ref_load(t->norm, call->dtype, e) : 1;
+        x[j] *= t->scale * (t->norm ? ref_load(t->norm, call->dtype, e) : 1);
         at[j] = e;
     }
     if (i < t->half && !t->is_value) {
@@ -186,6 +195,7 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
     struct turned t = {.call = call,
                        .token = token,
                        .head = head,
+                       .from = head - (is_value && call->values_are_keys ? call->n_kv_heads : 0),
                        .size = size,
                        .half = rotary / 2,
                        .is_value = is_value,
@@ -193,8 +203,8 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
                                : is_query ? call->q_norm
                                           : call->k_norm,
                        .scale = 1};
-    const int64_t from = (token * n_heads + head) * size;
-    if (t.norm) {
+    const int64_t from = (token * n_heads + t.from) * size;
+    if (t.norm || (is_value && call->norm_values)) {
         double squares = 0;
         for (int64_t i = 0; i < size; i++) {
             double x = ref_load(call->qkv, call->dtype, from + i);

@@ -224,7 +224,7 @@ void ref_moe_gate_up(const struct call_moe_gate_up *call) {
             const int64_t token = call->order[i] / call->n_active;
             for (int64_t h = 0; h < f; h++) {
                 const double gate = ref_dot(&p, token, e, h), up = ref_dot(&p, token, e, f + h);
-                ref_store(call->y, call->dtype, i * f + h, gate / (1 + exp(-gate)) * up);
+                ref_store(call->y, call->dtype, i * f + h, ref_gated(call->gelu, gate, up));
             }
         }
     }

@@ -48,6 +48,12 @@ double ref_input(const struct ref_product *p, int64_t t, int64_t i);
 double ref_weight(const struct ref_product *p, int64_t e, int64_t o, int64_t i);
 double ref_dot(const struct ref_product *p, int64_t t, int64_t e, int64_t o);
 
+/* What gates a number: silu, or gelu by tanh. */
+double ref_gated(bool gelu, double gate, double up);
+
+/* The first row of its request that query t attends to. */
+int32_t ref_first_row(const struct call_paged_attention *call, int64_t t);
+
 /* How far a kernel may be from its reference implementation, as ||kernel - reference|| /
  * ||reference|| over one output row that sums over length terms: two roundings to the dtype (an
  * output, and the probabilities inside attention) with unit roundoff u = 2^-8 (bf16) or 2^-24

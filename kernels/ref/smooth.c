@@ -20,14 +20,15 @@ static double largest(const struct call_softmax *call, int64_t first) {
 void ref_softmax(const struct call_softmax *call) {
     for (int64_t row = 0; row < call->n_rows; row++) {
         const int64_t first = row * call->n_vocab;
+        const double t = call->by ? (double)call->by[row].temperature : 1;
         const double most = call->top ? (double)call->top[row] : largest(call, first);
         double sum = call->top ? 1 / (double)call->confidence[row] : 0;
         for (int64_t i = 0; !call->top && i < call->n_vocab; i++) {
-            sum += exp(ref_load(call->logits, call->dtype, first + i) - most);
+            sum += exp((ref_load(call->logits, call->dtype, first + i) - most) / t);
         }
         for (int64_t i = 0; i < call->n_vocab; i++) {
             const double x = ref_load(call->logits, call->dtype, first + i);
-            ref_store(call->y, call->dtype, first + i, exp(x - most) / sum);
+            ref_store(call->y, call->dtype, first + i, exp((x - most) / t) / sum);
         }
     }
 }

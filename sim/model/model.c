@@ -57,6 +57,9 @@ const struct param model_params[] = {
     COUNT(conditioning_ffn, "0", 0, 1 << 20,
           "width of the gated FFN through which the last step's predictions are added (0: none)"),
     FLAG(output_norms, "what attention, FFN and experts give is normalised before it is added"),
+    FLAG(gelu, "gates of FFNs are gelu by tanh, not silu [backend = cpu|cuda]"),
+    NUMBER(logit_softcap, "0", 1e6,
+           "logits are this times tanh of them over it (0: as they are) [backend = cpu|cuda]"),
     FLAG(qk_norm, "heads of queries and keys are normalised"),
     FLAG(qkv_bias, "queries, keys and values have biases"),
     FLAG(tied, "the output projection is the embedding"),
@@ -412,8 +415,8 @@ int64_t model_weights_bytes(const struct model *m, const struct storage *storage
         {WEIGHT_OUTPUT, n_local, hidden, heads_q_dim(&local)},
         {WEIGHT_QKV, n_global, heads_projected(&global), hidden},
         {WEIGHT_OUTPUT, n_global, hidden, heads_q_dim(&global)},
-        {WEIGHT_GATE_UP, conditions, 2 * (int64_t)m->conditioning_ffn, hidden},
-        {WEIGHT_DOWN, conditions, hidden, m->conditioning_ffn},
+        {WEIGHT_CONDITIONING_GATE_UP, conditions, 2 * (int64_t)m->conditioning_ffn, hidden},
+        {WEIGHT_CONDITIONING_DOWN, conditions, hidden, m->conditioning_ffn},
         {WEIGHT_GATE_UP, dense, 2 * (int64_t)m->ffn, hidden},
         {WEIGHT_DOWN, dense, hidden, m->ffn},
         {WEIGHT_EXPERTS_GATE_UP, mixtures * m->experts, 2 * (int64_t)m->expert_ffn, hidden},
@@ -428,6 +431,18 @@ int64_t model_weights_bytes(const struct model *m, const struct storage *storage
         bytes += stored_otherwise(storage, &all[i]);
     }
     return bytes;
+}
+
+struct model model_of_kind(const struct model *model, bool global) {
+    const struct model_heads heads = model_heads_of(model, global);
+    struct model kind = *model;
+    kind.kv_heads = heads.kv_heads;
+    kind.head_dim = heads.head_dim;
+    kind.local_window = heads.local_window;
+    kind.rotary_dim = global ? 0 : model->rotary_dim;
+    kind.global_every = 0;
+    kind.global_values_are_keys = heads.values_are_keys;
+    return kind;
 }
 
 int64_t heads_half_kv_bytes(const struct model_heads *heads, enum number_type type) {

@@ -65,6 +65,8 @@ struct model {
     /* What attention and FFN give is normed as well before it is added, and in a mixture what the
      * experts read, what they give, and what is shared (Gemma 4). */
     bool output_norms;
+    bool gelu;            /* gates of FFNs are gelu by tanh, not silu */
+    double logit_softcap; /* logits are cap tanh(logits / cap); 0: as they are */
     /* Positions that are not decided hold random tokens, no mask; and what the step before expected
      * of them, an embedding each, goes through a gated FFN of this width into their input
      * (self-conditioning); 0: it does not. */
@@ -175,6 +177,19 @@ static inline struct model_heads model_heads_of(const struct model *model, bool 
         heads.values_are_keys = model->global_values_are_keys;
     }
     return heads;
+}
+
+/* A model's layers of one kind, as if all were so: with their heads, and a window or none. */
+struct model model_of_kind(const struct model *model, bool global);
+
+/* Of such: values are keys before norm and rotation. */
+static inline bool model_values_are_keys(const struct model *kind) {
+    return kind->global_every == 0 && kind->global_values_are_keys;
+}
+
+/* Whether a layer is one that sees everything where the others have a window. */
+static inline bool model_is_global(const struct model *model, uint32_t layer) {
+    return model->global_every > 0 && layer % model->global_every == model->global_every - 1;
 }
 
 static inline int64_t heads_q_dim(const struct model_heads *heads) {

@@ -13,6 +13,8 @@ static bool is_quantised(enum weight_slot slot) {
     case WEIGHT_EXPERTS_DOWN:
     case WEIGHT_SHARED_GATE_UP:
     case WEIGHT_SHARED_DOWN:
+    case WEIGHT_CONDITIONING_GATE_UP:
+    case WEIGHT_CONDITIONING_DOWN:
         return true;
     default:
         return false;

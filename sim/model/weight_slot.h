@@ -12,6 +12,10 @@ enum weight_slot {
     WEIGHT_EMBEDDING,  /* [V, C], of all ranks */
     WEIGHT_FINAL_NORM, /* [C] */
     WEIGHT_HEAD,       /* [V, C]; a tied model's lies in its embedding */
+    /* Where the last step's predictions are added to the input. */
+    WEIGHT_CONDITIONING_NORM,    /* [C] */
+    WEIGHT_CONDITIONING_GATE_UP, /* as WEIGHT_GATE_UP, of their own width */
+    WEIGHT_CONDITIONING_DOWN,
     /* One of each a layer. */
     WEIGHT_ATTENTION_NORM, /* [C] */
     WEIGHT_QKV,            /* [(H + 2 G) D, C]: queries, keys, values */
@@ -20,6 +24,9 @@ enum weight_slot {
     WEIGHT_K_NORM,         /* [D] */
     WEIGHT_OUTPUT,         /* [C, H D] */
     WEIGHT_FFN_NORM,       /* [C] */
+    /* Where outputs are normed, and what of a mixture besides. */
+    WEIGHT_ATTENTION_OUTPUT_NORM, /* [C] */
+    WEIGHT_FFN_OUTPUT_NORM,       /* [C] */
     /* A dense layer's alone. */
     WEIGHT_GATE_UP, /* [2 F, C]: the gates, then the ups */
     WEIGHT_DOWN,    /* [C, F] */
@@ -30,7 +37,10 @@ enum weight_slot {
     WEIGHT_EXPERTS_DOWN,    /* [E, C, F'] */
     WEIGHT_SHARED_GATE_UP,  /* [2 S, C], where experts are shared */
     WEIGHT_SHARED_DOWN,     /* [C, S] */
+    WEIGHT_EXPERT_NORM,     /* [C], and those of what they and the shared ones give */
+    WEIGHT_EXPERT_OUTPUT_NORM,
+    WEIGHT_SHARED_OUTPUT_NORM,
 };
-enum { WEIGHT_NONE = -1, WEIGHT_SLOT_COUNT = WEIGHT_SHARED_DOWN + 1 };
+enum { WEIGHT_NONE = -1, WEIGHT_SLOT_COUNT = WEIGHT_SHARED_OUTPUT_NORM + 1 };
 
 #endif

@@ -61,10 +61,12 @@ static int add_norm(struct builder *b, const char *name, enum weight_slot weight
 }
 
 /* What a part of a layer gave, normed where it lies; in models that do so. */
-static void add_output_norm(struct builder *b, const char *name, int tensor) {
+static void add_output_norm(struct builder *b, const char *name, enum weight_slot weight,
+                            int tensor) {
     if (b->m->output_norms) {
         struct op *norm =
             graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(tensor), LIST(tensor));
+        norm->weight = weight;
         add_eager(norm, b->options, b->m->hidden);
     }
 }
@@ -72,7 +74,7 @@ static void add_output_norm(struct builder *b, const char *name, int tensor) {
 /* What a mixture's experts read: what its router and the shared expert read, or a norm of their
  * own. */
 static int add_expert_norm(struct builder *b, int normed) {
-    return b->m->output_norms ? add_norm(b, "expert norm", WEIGHT_FFN_NORM, -1) : normed;
+    return b->m->output_norms ? add_norm(b, "expert norm", WEIGHT_EXPERT_NORM, -1) : normed;
 }
 
 static void make_single(struct graph *g, int tensor) {
@@ -346,7 +348,7 @@ static int add_output(struct builder *b, int attended) {
     add_linear(b->g, "output projection", WEIGHT_OUTPUT, b->tokens, hidden, q_dim, attended,
                projected);
     add_all_reduce(b, "attention all-reduce", projected);
-    add_output_norm(b, "attention output norm", projected);
+    add_output_norm(b, "attention output norm", WEIGHT_ATTENTION_OUTPUT_NORM, projected);
     return projected;
 }
 
@@ -469,13 +471,14 @@ static int quantised_ffn_input(struct builder *b, int normed) {
  * its own, is added to their input, which is normed (DiffusionGemma's self-conditioning). */
 static void add_conditioning(struct builder *b) {
     static const struct ffn conditioning = {"conditioning gate and up", "conditioning down",
-                                            WEIGHT_GATE_UP, WEIGHT_DOWN};
+                                            WEIGHT_CONDITIONING_GATE_UP, WEIGHT_CONDITIONING_DOWN};
     struct graph *g = b->g;
     const enum symbol tokens = b->tokens;
     b->tokens = SYM_LOGIT_ROWS; /* of prefills and commit passes none */
     int kept = graph_add_cache(g, "last step's embeddings", b->tokens, b->hidden_bytes);
     int normed = token_tensor(b, "conditioning norm", b->hidden_bytes);
-    graph_add_op(g, "conditioning norm", OP_RMSNORM, b->tokens, LIST(kept), LIST(normed));
+    graph_add_op(g, "conditioning norm", OP_RMSNORM, b->tokens, LIST(kept), LIST(normed))->weight =
+        WEIGHT_CONDITIONING_NORM;
     int added =
         add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->conditioning_ffn, &conditioning);
     add_all_reduce(b, "conditioning all-reduce", added);
@@ -508,7 +511,7 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
                                         &shared_ffn)
                         : token_tensor(b, "ffn output", b->hidden_bytes);
     if (shares) {
-        add_output_norm(b, "shared output norm", output);
+        add_output_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, output);
     }
     int logits = token_tensor(b, "router logits", routed * eb);
     add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed, logits);
@@ -536,7 +539,7 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
         int sum = token_tensor(b, "expert sum", b->hidden_bytes);
         add_mixture_op(b, "combine experts", OP_MOE_COMBINE, LIST(outputs, weights, places),
                        LIST(sum));
-        add_output_norm(b, "expert output norm", sum);
+        add_output_norm(b, "expert output norm", WEIGHT_EXPERT_OUTPUT_NORM, sum);
         graph_add_op(g, "shared add", OP_ADD, b->tokens, LIST(output, sum), LIST(output));
         return output;
     }
@@ -569,12 +572,12 @@ static int add_moe_ffn(struct builder *b, int normed) {
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     op = add_mixture_op(b, "expert down", OP_MOE_LINEAR, LIST(gated), LIST(output));
     set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
-    add_output_norm(b, "expert output norm", output);
+    add_output_norm(b, "expert output norm", WEIGHT_EXPERT_OUTPUT_NORM, output);
     if (m->shared_experts > 0) {
         const int input = m->output_norms ? quantised_ffn_input(b, normed) : quantised;
         int shared =
             add_dense_ffn(b, input, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);
-        add_output_norm(b, "shared output norm", shared);
+        add_output_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, shared);
         graph_add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
     }
     return output;
@@ -701,7 +704,7 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->ffn, &dense_ffn)
                        : add_moe_ffn(b, normed);
     add_all_reduce(b, "ffn all-reduce", output);
-    add_output_norm(b, "ffn output norm", output);
+    add_output_norm(b, "ffn output norm", WEIGHT_FFN_OUTPUT_NORM, output);
     if (!in_chunks) {
         graph_end_loop(b->g, output);
     }

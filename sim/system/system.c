@@ -296,8 +296,9 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .storage = system_storage(s),
         .draws = system_reads_logits(s),
         .draws_kept = s->settings.top_k > 0 || s->settings.top_p < 1,
-        .statistics =
-            s->decoder->reads_statistics != 0 || s->cache->reads_entropy != 0 || asked->statistics,
+        .statistics = s->decoder->reads_statistics != 0 || s->cache->reads_entropy != 0 ||
+                      asked->statistics ||
+                      (s->model->uniform_noise && s->runtime.sampler_bytes == 0),
         .stored_rows = system_stored_rows(s),
         .evict_wait_ns = s->settings.evict_wait_ns,
         .evict_wait_kind = wait_kind(s),

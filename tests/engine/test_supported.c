@@ -9,6 +9,9 @@
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 
+#define WINDOW                                                                                     \
+    "storage.weights=f32 model.local_window=64 model.global_every=2 model.global_kv_heads=1 "      \
+    "model.global_head_dim=64 "
 #define NOISE                                                                                      \
     "storage.weights=f32 model.uniform_noise=on model.mask_token=4294967295 "                      \
     "model.causal_prompt=on "
@@ -36,10 +39,11 @@ static struct system *system_with(const char *name, const char *model, const cha
 static const struct {
     const char *feature, *system, *model, *settings;
 } cases[] = {
-    {"layers with a window", "sdar", "sdar-tiny",
-     "model.local_window=64 model.global_every=2 model.global_kv_heads=1 model.global_head_dim=64 "
-     "storage.weights=f32"},
-    {"self-conditioning", "diffusiongemma", "sdar-tiny", NOISE "model.conditioning_ffn=64"},
+    {"rows of local layers", "sdar", "sdar-tiny", WINDOW "context_tokens=1024"},
+    {"layers with a window and", "sdar", "sdar-tiny",
+     WINDOW "context_tokens=64 swap.host_bytes=1MiB"},
+    {"layers with a window", NULL, NULL, NULL}, /* on several GPUs, below */
+    {"gelu with", NULL, NULL, NULL},            /* on a GPU, below */
     {"canvases of random tokens without", "diffusiongemma", "sdar-tiny",
      NOISE "runtime.sampler_bytes=4"},
     {"canvases of random tokens", "diffusiongemma", "sdar-tiny", NOISE "tensor_parallel=2"},
@@ -210,6 +214,35 @@ TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
 #define HEAD(D) ck_assert_ptr_nonnull(strstr(row("heads of other")->name, #D));
     HEAD_SIZES(HEAD)
 #undef HEAD
+    system_close(system);
+}
+
+/* Layers with a window run on one GPU, with heads that pages are attended to by, and gelu next to
+ * products in bf16. */
+TEST(windows_and_gelu_run_on_one_gpu_in_bf16) {
+    static const struct {
+        const char *settings, *lacked;
+        unsigned where;
+    } runs[] = {
+        {"model.global_head_dim=64", NULL, WHERE_CUDA},
+        {"model.global_head_dim=64", "layers with a window", WHERE_CUDA | WHERE_RANKS},
+        {"model.global_head_dim=512", NULL, WHERE_CUDA},
+        {"model.global_head_dim=320", "heads of other", WHERE_CUDA},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char settings[512];
+        snprintf(settings, sizeof settings,
+                 "storage.weights=bf16 context_tokens=64 model.local_window=64 "
+                 "model.global_every=2 model.global_kv_heads=1 %s",
+                 runs[i].settings);
+        struct system *system = system_with("sdar", "sdar-tiny", settings);
+        ck_assert_ptr_eq(feature_lacked(system, runs[i].where),
+                         runs[i].lacked != NULL ? row(runs[i].lacked) : NULL);
+        system_close(system);
+    }
+    struct system *system = system_with("dllm-serve", "llada-tiny",
+                                        "model.gelu=on storage.weights=fp8 storage.wide=bf16");
+    assert_lacks(system, WHERE_CUDA, row("gelu with"));
     system_close(system);
 }
 

@@ -83,7 +83,8 @@ static void test_swiglu(bool in_place) {
     const int64_t stride = in_place ? 2 * n_hidden : n_hidden;
     struct array *x = random_bf16((int64_t)n_tokens * 2 * n_hidden, 2);
     struct array *y = in_place ? x : array_new((size_t)n_tokens * n_hidden * 2);
-    struct call_swiglu call = {x->host, y->host, stride, n_tokens, n_hidden, KERNEL_BF16};
+    struct call_swiglu call = {x->host,  y->host,     stride,        n_tokens,
+                               n_hidden, KERNEL_BF16, draw() % 2 > 0};
     ref_swiglu(&call);
     call.gate_up = x->device;
     call.y = y->device;

@@ -244,7 +244,7 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
         MAKE(struct call_moe_gate_up, .x = x->host, .w = w1->host, .start = start->host,
              .order = order->host, .y = inner->host, .x_stride = stride, .n_tokens = n_tokens,
              .n_active = n_active, .n_experts = n_experts, .n_channels = n_channels,
-             .n_hidden = n_hidden, .dtype = KERNEL_BF16);
+             .n_hidden = n_hidden, .dtype = KERNEL_BF16, .gelu = draw() % 2);
     struct call_moe_down down =
         MAKE(struct call_moe_down, .x = inner->host, .w = w2->host, .start = start->host,
              .y = outer->host, .n_tokens = n_tokens, .n_active = n_active, .n_experts = n_experts,

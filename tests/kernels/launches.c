@@ -61,6 +61,12 @@ static const int head_sizes[] = {
 #undef HEAD
 };
 enum { N_HEAD_SIZES = sizeof head_sizes / sizeof head_sizes[0] };
+static const int wide_head_sizes[] = {
+#define HEAD(D) D,
+    WIDE_HEAD_SIZES(HEAD)
+#undef HEAD
+};
+enum { N_WIDE_HEAD_SIZES = sizeof wide_head_sizes / sizeof wide_head_sizes[0] };
 
 /* ---- elementwise ---- */
 
@@ -76,8 +82,11 @@ static void add_norms(struct launch_list *list) {
 
 static void add_ropes(struct launch_list *list) {
     for (int n_heads = 1; n_heads <= 1024; n_heads++) {
-        for (int kind = 0; kind < 4 * N_HEAD_SIZES; kind++) {
-            int head_size = head_sizes[kind / 4];
+        for (int kind = 0; kind < 4 * N_WIDE_HEAD_SIZES; kind++) {
+            int head_size = wide_head_sizes[kind / 4];
+            if ((kind & 2) && !is_head_size(head_size)) {
+                continue; /* not in fp8 */
+            }
             add(list, rope_threads(head_size, n_heads), ROPE_MOST_THREADS, 0, false,
                 "rope_kernel<%d, %s, %s>", head_size, truth(kind & 1), truth(kind & 2));
         }
@@ -109,6 +118,10 @@ static void add_decode(struct launch_list *list) {
     add_fixed(list, DRAW_THREADS, "draw_kernel");
     add_fixed(list, DRAW_THREADS, "draw_part_kernel");
     add_fixed(list, SOFTMAX_THREADS, "softmax_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "softcap_kernel");
+    add_fixed(list, RENOISE_THREADS, "renoise_kernel<1>");
+    add_fixed(list, RENOISE_THREADS, "renoise_kernel<8>");
+    add_fixed(list, CONDITION_THREADS, "condition_kernel");
     add_fixed(list, EXPECTED_THREADS, "keep_expected_kernel");
     add_fixed(list, EXPECTED_THREADS, "add_expected_kernel");
     add_fixed(list, NEXT_STEP_THREADS, "next_step_kernel");
@@ -308,7 +321,18 @@ static void add_dense(struct launch_list *list) {
     }
 }
 
+static void add_window_attention(struct launch_list *list, bool wide) {
+    for (int i = 0; i < N_WIDE_HEAD_SIZES; i++) {
+        int size = wide_head_sizes[i];
+        if ((size > 128) == wide) {
+            add(list, WINDOW_THREADS, WINDOW_THREADS, WINDOW_BYTES(size), true,
+                "window_attention_kernel<%d>", size);
+        }
+    }
+}
+
 static void add_hopper_attention(struct launch_list *list) {
+    add_window_attention(list, true);
     for (int i = 0; i < N_HEAD_SIZES; i++) {
         int size = head_sizes[i];
         add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(size, DENSE_WGMMA_STAGES),
@@ -340,6 +364,7 @@ void launches_of(const struct architecture *architecture, struct launch_list *ou
     add_patterns(out);
     add_checks(out);
     add_lines(out, true);
+    add_window_attention(out, false);
     if (!line_wants_compact(architecture->shared_bytes)) {
         add_lines(out, false);
     }

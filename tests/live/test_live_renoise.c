@@ -115,9 +115,9 @@ TEST(tokens_and_passes_are_those_of_the_specification) {
 TEST(what_the_engine_does_not_run_is_refused_with_one_sentence) {
     REFUSES(2, "the host draws tokens from them", RUN("--set", "logit_chunk_rows=64"));
     REFUSES(2, "the host draws tokens from them", RUN("--set", "runtime.fused_head=on"));
-    REFUSES(2, "the engine has no weights that a step's predictions go through",
+    REFUSES(2, "names no tensors for it: weights are random (random:SEED) or of another model",
             RUN("--set", "model.conditioning_ffn=64"));
-    REFUSES(2, "the engine's layers are alike and see all that the mask allows",
+    REFUSES(2, "a request's pages hold rows of all layers",
             RUN("--set", "model.local_window=64", "--set", "model.global_every=5", "--set",
                 "model.global_kv_heads=1", "--set", "model.global_head_dim=64"));
 }
