@@ -194,7 +194,10 @@ static void compare_noise(const char *head, const char *global_head, bool mixes)
     must(loop_run(&served, &result, &err), &err);
     const struct engine_memory memory = engine_memory(b.engines[1]);
     const double share = (double)b.n_other / (double)b.n_drawn;
-    check(share < (mixes ? 0.7 : 0.1) && b.n_drawn > 1000 && result.completed == NOISY,
+    /* Two runs on an H200 that differ in the order of sums alone part in 9 % of the dense model's
+     * tokens and in 43 % of the mixture's (`cards`), a CPU in float32 and the H200 in 13 and 54 %.
+     */
+    check(share < (mixes ? 0.7 : 0.2) && b.n_drawn > 1000 && result.completed == NOISY,
           "%s, heads of %s and %s: %.2f %% of %" PRId64 " new tokens in %" PRId64
           " steps are others than on the CPU",
           mixes ? "a mixture" : "dense", head, global_head, 100 * share, b.n_drawn, b.n_steps);
