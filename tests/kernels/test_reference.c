@@ -172,7 +172,8 @@ TEST(a_norm_adds_scales_and_writes_the_sum_back) {
 
 TEST(swiglu_gates_in_place) {
     float x[1][4] = {{0.5f, -2, 3, 4}};
-    struct call_swiglu call = {x, x, 4, 1, 2, KERNEL_F32};
+    struct call_swiglu call = {.gate_up = x, .y = x, .y_stride = 4, .n_tokens = 1, .n_hidden = 2};
+    call.dtype = KERNEL_F32;
     ref_swiglu(&call);
     ck_assert_double_eq_tol(x[0][0], 0.5 / (1 + exp(-0.5)) * 3, 1e-6);
     ck_assert_double_eq_tol(x[0][1], -2 / (1 + exp(2.0)) * 4, 1e-6);
@@ -214,9 +215,23 @@ TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     ref_cos_sin(turns, 1, SIZE, 10000); /* position 0 does not turn */
     fill(qkv, 3 * SIZE, "qkv");
     fill(bias, 3 * SIZE, "bias");
-    struct call_rope call = {qkv, bias,  q_norm, NULL,  turns, positions, rows,
-                             q,   kv[0], kv[1],  SIZE,  SIZE,  1,         1,
-                             1,   SIZE,  0,      0.01f, false, KERNEL_F32};
+    struct call_rope call = {.qkv = qkv,
+                             .bias = bias,
+                             .q_norm = q_norm,
+                             .cos_sin = turns,
+                             .positions = positions,
+                             .kv_rows = rows,
+                             .q = q,
+                             .k = kv[0],
+                             .v = kv[1],
+                             .q_stride = SIZE,
+                             .kv_stride = SIZE,
+                             .n_tokens = 1,
+                             .n_heads = 1,
+                             .n_kv_heads = 1,
+                             .head_size = SIZE,
+                             .epsilon = 0.01f,
+                             .dtype = KERNEL_F32};
     ref_rope(&call);
     double squares = 0;
     for (int i = 0; i < SIZE; i++) {
