@@ -186,9 +186,8 @@ struct cost_model {
     double n_executions; /* operators of one step, repetitions counted */
 };
 
-/* Those of fp8 as the bf16 ones that take as long at the peaks: at the peak of either a card draws
- * the same power, it is taken. */
-static double wide_flops(const struct cost_model *cost, double flops, double fp8_flops) {
+/* At the peak of either a card draws the same power, it is taken. */
+double cost_wide_flops(const struct cost_model *cost, double flops, double fp8_flops) {
     const struct gpu *gpu = cost->pricing.gpu;
     return fp8_flops > 0
                ? flops - fp8_flops + fp8_flops * gpu_roof_flops(gpu) / gpu_roof_fp8_flops(gpu)
@@ -201,7 +200,7 @@ static void known_add(const struct cost_model *cost, struct known_price *known,
     if (cost->power != NULL) {
         known->compute_ns += price->compute_ns;
         known->flops_j +=
-            power_flops_j(cost->power, wide_flops(cost, price->flops, price->fp8_flops));
+            power_flops_j(cost->power, cost_wide_flops(cost, price->flops, price->fp8_flops));
         known->bytes_j += power_bytes_j(cost->power, price->bytes);
     }
     known->lookups[price->match]++;
@@ -258,7 +257,7 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
         struct op_work work;
         lookup_work(&cost->lookups[i], sym, n_steps, &work);
         double repeat = graph->segments[graph->ops[i].segment].repeat;
-        *flops += repeat * wide_flops(cost, work.flops, work.fp8_flops);
+        *flops += repeat * cost_wide_flops(cost, work.flops, work.fp8_flops);
         *bytes += repeat * op_work_bytes(&work);
     }
 }
@@ -382,7 +381,7 @@ static void add_attention(const struct cost_model *cost, const struct step_shape
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
             out->flops_j +=
-                power_flops_j(cost->power, wide_flops(cost, price.flops, price.fp8_flops));
+                power_flops_j(cost->power, cost_wide_flops(cost, price.flops, price.fp8_flops));
             out->bytes_j += power_bytes_j(cost->power, price.bytes);
         }
         out->lookups[price.match] += price.executions > 0;

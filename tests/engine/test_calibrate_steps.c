@@ -1,5 +1,7 @@
 /* Whole steps of a calibration: which are measured in how much time and memory, and what is kept.
  */
+#include "engine/calibrate/calibration_price.h"
+#include "sim/base/mem.h"
 #include "tests/support/calibrating.h"
 
 static bool has_note(const struct calibration_report *report, const char *words) {
@@ -540,6 +542,68 @@ static int64_t bytes_of_steps(const struct calibration_request *request,
     calibration_steps_list(&steps, request->system->model, bounds);
     const struct stage_need need = stage_need(&steps, request->system->model, &stages);
     return need.workspace_bytes + need.pool_bytes;
+}
+
+/* Prices the steps of one graph as a run does, whose profile knows the card's power. */
+static void check_flops(const struct calibration_steps *steps, const struct system *system,
+                        const struct storage *storage, const struct profile *profile) {
+    static const int variant = VARIANT_SELECTS | VARIANT_IS_FUSED;
+    static const struct runtime runtime = {
+        .varlen = true, .fused = true, .fused_head = true, .fused_gate_up = true};
+    const struct graph_options options = calibration_graph(system->model, storage, variant);
+    struct graph *graph = mem_unwritten(1, sizeof *graph);
+    struct cost_model *cost = NULL;
+    struct err err = {0};
+    size_t n = 0;
+    graph_build(graph, system->model, &options);
+    ck_assert_msg(cost_open_with_gaps(system->gpu, profile, NULL, &runtime, graph, &cost, &err) ==
+                      0,
+                  "%s", err.text);
+    for (size_t i = 0; i < steps->n; i++) {
+        if (calibration_step_variant(&steps->list[i]) == variant) {
+            struct step_shape shape;
+            struct step_price price;
+            calibration_step_shape(&steps->list[i], system->model, &shape);
+            cost_price(cost, &shape, system->chunks.bound, &price);
+            ck_assert_double_gt(price.flops_j, 0);
+            ck_assert_double_eq_tol(power_flops_j(cost_power(cost), steps->list[i].flops),
+                                    price.flops_j, 1e-9 * price.flops_j);
+            n++;
+        }
+    }
+    ck_assert_uint_gt(n, 10);
+    cost_close(cost);
+    free(graph);
+}
+
+/* The power model's joules of an operation are fitted to a step's operations and multiply those of
+ * a run: both count fp8's alike, whatever their share. */
+TEST(operations_are_fitted_as_a_run_counts_them) {
+    static struct calibration_steps steps;
+    static const struct storage storages[] = {
+        {0},
+        {.weights = NUMBER_FP8, .activations = NUMBER_FP8},
+        {.weights = NUMBER_FP8, .activations = NUMBER_BF16, .cache = NUMBER_FP8}};
+    struct rig rig = {.table = fake_table(true)};
+    const struct system *system = planned(&rig, "llada-8b", 80).system;
+    const struct calibration_bounds bounds = {.max_tokens = 4096,
+                                              .max_logit_rows = 4096,
+                                              .max_kv_rows = 1 << 18,
+                                              .max_store_rows = 1 << 18,
+                                              .page_rows = 256};
+    const struct profile_peaks peaks = profile_peaks_of(system->gpu);
+    struct profile *profile = NULL;
+    struct err err = {0};
+    ck_assert_msg(profile_open("kernels/profiles/h100/llada-8b.csv", &peaks, &profile, &err) == 0,
+                  "%s", err.text);
+    calibration_steps_list(&steps, system->model, &bounds);
+    for (size_t i = 0; i < sizeof storages / sizeof storages[0]; i++) {
+        const struct calibration_prices prices = {system, NULL, &storages[i]};
+        ck_assert_msg(calibration_price_ahead(&steps, &prices, &err) == 0, "%s", err.text);
+        check_flops(&steps, system, &storages[i], profile);
+    }
+    profile_close(profile);
+    system_close(rig.system);
 }
 
 /* Every card that holds the model is calibrated, and a little more or less memory changes nothing
