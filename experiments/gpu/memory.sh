@@ -4,6 +4,7 @@
 # Usage: memory.sh BUILD OUT [SYSTEM...]; without systems all that run live. About ten minutes.
 # Needs BUILD/portable/unmask, BUILD/kernels/libunmask_cuda.so and compute-sanitizer (SANITIZER=PATH), which comes with
 # the toolkit. TOOLS='memcheck' takes one tool. BACKEND=cpu runs the same without card and tool, to see what would run.
+# OUTPUT, REQUESTS, MEMORY: tokens of an answer, requests, the share of the memory that is taken.
 # Prints a table: errors by system and tool; OUT keeps each report. Status 1 where anything is found or does not run.
 set -u
 build=$1 out=$2
@@ -14,15 +15,16 @@ unmask=${UNMASK:-$build/portable/unmask}
 models=$UNMASK_DATA/experiments/train/models
 sanitizer=${SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 on=(--backend cuda --library "$build/kernels/libunmask_cuda.so")
-tools=${TOOLS:-memcheck initcheck}
+tools=${TOOLS:-memcheck initcheck} memory=${MEMORY:-0.01}
 if [ "${BACKEND:-cuda}" = cpu ]; then
-    on=(--backend cpu) tools=none
+    on=(--backend cpu) tools=none memory=${MEMORY:-0.05}
 elif [ ! -x "$sanitizer" ]; then
     echo "compute-sanitizer was not found: it comes with the toolkit (SANITIZER=PATH)" >&2
     exit 1
 fi
 mkdir -p "$out"
 failed=0
+load=(--workload burst --set workload.deadline=fixed --set workload.deadline.time=60s) # one system goes by deadlines
 
 # TOOL ARGUMENTS...: the program, under a tool.
 under() {
@@ -39,7 +41,7 @@ under() {
 check() {
     rm -f "$out/$name-$1.txt"
     under "$1" run --system "$name" --model "$models/$model" --weights "$models/$model" "${on[@]}" --clock virtual \
-        --set memory_utilization="${MEMORY:-0.01}" --workload burst --requests "${REQUESTS:-4}" --rate 1000 \
+        --set memory_utilization="$memory" "${load[@]}" --requests "${REQUESTS:-4}" --rate 1000 \
         --output-tokens "${OUTPUT:-48}" --json >"$out/$name-$1.json" 2>"$out/$name-$1.err"
     status=$?
     errors=$(sed -n 's/^=* *ERROR SUMMARY: \([0-9]*\) error.*/\1/p' "$out/$name-$1.txt" 2>/dev/null)
@@ -54,7 +56,7 @@ check() {
 # The first checkpoint that the system takes.
 model_of() {
     for model in llada-2m sdar-2m; do
-        "$unmask" run --system "$1" --model "$models/$model" --roofline --workload burst --requests 1 >/dev/null 2>&1 &&
+        "$unmask" run --system "$1" --model "$models/$model" --roofline "${load[@]}" --requests 1 >/dev/null 2>&1 &&
             echo "$model" && return
     done
     echo none
