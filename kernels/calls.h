@@ -431,8 +431,9 @@ struct call_random {
  * itself. before[t] is from 0 to extent[t] - 1; of a query that leaves nothing out the latter. A
  * request's own rows are written before (call_rope with kv_rows); rows that no query attends to may
  * hold anything. page_rows is a power of two, 4 to 256. y is not q.
- * window > 0: the query at position p attends to no row before p - window + 1; with it, or with heads
- * wider than HEAD_SIZES, k and v are in bf16, scratch is not read, and nothing is `before`. */
+ * window > 0: the query at position p attends to no row before p - window + 1; with it, or with
+ * heads wider than HEAD_SIZES, k and v are in bf16, scratch is not read, and nothing is `before`.
+ */
 struct call_paged_attention {
     const void *q;         /* [T, H, D], tokens q_stride apart */
     const void *k, *v;     /* a layer's rows of the pool, [., G, D], rows kv_stride apart */

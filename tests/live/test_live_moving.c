@@ -21,9 +21,9 @@ static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
 }
 
 static void decodes_so(const json_t *line, size_t number) {
-    static const char *const start[] = {
-        "--weights", MODEL,       "--workload",  PROMPTS, "--output-tokens", "64", "--system",
-        "sglang",    "--decoder", "joint-indel", NULL};
+    static const char *const start[] = {"--weights",       MODEL,         "--workload", PROMPTS,
+                                        "--output-tokens", "64",          "--system",   "sglang",
+                                        "--decoder",       "joint-indel", NULL};
     char settings[N_KEYS][64];
     int64_t unused;
     settings_of(line, settings);
