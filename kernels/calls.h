@@ -431,8 +431,9 @@ struct call_random {
  * itself. before[t] is from 0 to extent[t] - 1; of a query that leaves nothing out the latter. A
  * request's own rows are written before (call_rope with kv_rows); rows that no query attends to may
  * hold anything. page_rows is a power of two, 4 to 256. y is not q.
- * window > 0: the query at position p attends to no row before p - window + 1; with it, or with
- * heads wider than HEAD_SIZES, k and v are in bf16, scratch is not read, and nothing is `before`.
+ * local_window > 0: the query at position p attends to no row before p - local_window + 1; with it,
+ * or with heads wider than HEAD_SIZES, k and v are in bf16, scratch is not read, and nothing is
+ * `before`.
  */
 struct call_paged_attention {
     const void *q;         /* [T, H, D], tokens q_stride apart */
@@ -450,7 +451,7 @@ struct call_paged_attention {
     bool cache_fp8;                  /* k and v */
     bool invariant;
     enum kernel_dtype dtype;
-    int32_t window;           /* 0: none */
+    int32_t local_window;     /* 0: none */
     const int32_t *positions; /* [T] with a window */
 };
 

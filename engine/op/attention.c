@@ -68,7 +68,7 @@ static int launch_paged_attention(const struct launch *l, int32_t first, int32_t
         .max_extent = max_pages * page_rows,
         .cache_fp8 = caches_fp8(l),
         .dtype = l->dtype,
-        .window = (int32_t)l->model->local_window,
+        .local_window = (int32_t)l->model->local_window,
         .positions = narrow(l, PACKED_POSITIONS),
     };
     return n > 0 ? l->table->paged_attention(l->device, &call) : DEVICE_OK;

@@ -14,7 +14,7 @@ enum { FOR_ACCEPTING, FOR_TOKENS };
 void drafts_open(struct drafts *drafts, const struct speculation *numbers, uint32_t n_slots,
                  uint32_t window, uint32_t vocab) {
     const size_t n = (size_t)n_slots * window;
-    *drafts = (struct drafts){.window = window, .vocab = vocab};
+    *drafts = (struct drafts){.width = width, .vocab = vocab};
     drafts->token = mem_zeroed(n, sizeof *drafts->token);
     if (numbers->accept == ACCEPT_RATIO) {
         drafts->logits = mem_reserved(n * vocab, sizeof *drafts->logits);
@@ -32,12 +32,12 @@ void drafts_close(struct drafts *drafts) {
 }
 
 static float *logits_of(const struct drafts *drafts, uint32_t slot, uint32_t at) {
-    return drafts->logits + ((size_t)slot * drafts->window + at) * drafts->vocab;
+    return drafts->logits + ((size_t)slot * drafts->width + at) * drafts->vocab;
 }
 
 void drafts_note(struct drafts *drafts, uint32_t slot, uint32_t at, int32_t token,
                  const float *logits) {
-    drafts->token[(size_t)slot * drafts->window + at] = token;
+    drafts->token[(size_t)slot * drafts->width + at] = token;
     if (drafts->logits != NULL && logits != NULL) {
         memcpy(logits_of(drafts, slot, at), logits, drafts->vocab * sizeof *logits);
     }

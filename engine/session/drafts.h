@@ -10,13 +10,13 @@
 
 #include "sim/policy/decoder/speculation.h"
 
-/* By slot and position of its window, owned. */
+/* By slot and position of its window (width of them), owned. */
 struct drafts {
     int32_t *token;
     /* Under ACCEPT_RATIO, else NULL: their rows of logits [vocab], and a position's room. */
     float *logits;
     double *p, *q; /* [vocab] */
-    uint32_t window, vocab;
+    uint32_t width, vocab;
 };
 
 void drafts_open(struct drafts *drafts, const struct speculation *numbers, uint32_t n_slots,
@@ -29,7 +29,7 @@ void drafts_note(struct drafts *drafts, uint32_t slot, uint32_t at, int32_t toke
                  const float *logits);
 
 static inline int32_t drafts_token(const struct drafts *drafts, uint32_t slot, uint32_t at) {
-    return drafts->token[(size_t)slot * drafts->window + at];
+    return drafts->token[(size_t)slot * drafts->width + at];
 }
 
 /* A request's window before a check: where it begins and how much of it is decided. */

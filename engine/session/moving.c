@@ -10,7 +10,7 @@ void moving_open(struct moving *moving, const struct joint_indel *numbers, uint3
                  uint32_t window, uint32_t vocab, uint32_t mask) {
     const size_t most = (size_t)window + numbers->max_post_edit_steps + 2;
     *moving = (struct moving){.numbers = numbers,
-                              .window = window,
+                              .width = width,
                               .vocab = vocab,
                               .most_updates = (uint32_t)most,
                               .mask = (int32_t)mask};
@@ -42,7 +42,7 @@ void moving_close(struct moving *moving) {
 
 /* Of a slot's update `u`. */
 static int32_t *update_of(const struct moving *m, int32_t *of, uint32_t slot, uint32_t u) {
-    return of + ((size_t)slot * m->most_updates + u) * m->window;
+    return of + ((size_t)slot * m->most_updates + u) * m->width;
 }
 
 static int32_t best_but(const struct moving *m, const float *logits, const int32_t *excluded,
@@ -256,7 +256,7 @@ static bool is_at_limit(const struct moving *m, const struct moving_state *state
 
 void moving_pass(struct moving *m, const struct moving_block *block, const float *logits,
                  int32_t *tokens) {
-    uint8_t *original = m->original + (size_t)block->slot * m->window;
+    uint8_t *original = m->original + (size_t)block->slot * m->width;
     struct moving_state *state = enter(m, block, tokens, original);
     struct seen seen = {.logits = logits, .tokens = tokens, .original = original};
     if (state->is_finished) {

@@ -35,16 +35,16 @@ struct moving_state {
 /* Owned; by slot, and room for one block. */
 struct moving {
     const struct joint_indel *numbers; /* borrowed */
-    uint32_t window, vocab, most_updates;
+    uint32_t width, vocab, most_updates;
     int32_t mask;
     struct moving_state *states;
-    uint8_t *original;         /* [slots, window] */
-    int32_t *contents, *tried; /* [slots, most_updates, window]; tried -1: nothing was written */
-    int32_t *best, *excluded;  /* [window]; [most_updates + 3] */
-    float *p;                  /* [window], of best */
-    uint8_t *writes;           /* [window] */
-    int32_t *moved;            /* [2 window] */
-    uint8_t *moved_original;   /* [2 window] */
+    uint8_t *original;         /* [slots, width] */
+    int32_t *contents, *tried; /* [slots, most_updates, width]; tried -1: nothing was written */
+    int32_t *best, *excluded;  /* [width]; [most_updates + 3] */
+    float *p;                  /* [width], of best */
+    uint8_t *writes;           /* [width] */
+    int32_t *moved;            /* [2 width] */
+    uint8_t *moved_original;   /* [2 width] */
 };
 
 void moving_open(struct moving *moving, const struct joint_indel *numbers, uint32_t n_slots,

@@ -68,7 +68,7 @@ extern "C" cudaError_t kernel_block_attention(const struct call_block_attention 
 
 bool paged_attention_valid(const struct call_paged_attention *call) {
     const int rows = call->page_rows;
-    return call->dtype == KERNEL_BF16 && heads_valid(call) && call->window == 0 &&
+    return call->dtype == KERNEL_BF16 && heads_valid(call) && call->local_window == 0 &&
            call->n_requests >= 0 && rows >= 4 && rows <= 256 && (rows & (rows - 1)) == 0 &&
            call->q_stride % 8 == 0 && call->kv_stride % (call->cache_fp8 ? 4 : 8) == 0 &&
            call->y_stride % 8 == 0 && call->max_queries >= 0 &&

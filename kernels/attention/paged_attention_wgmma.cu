@@ -206,7 +206,7 @@ extern "C" cudaError_t kernel_paged_attention_wgmma(const struct call_paged_atte
 
 extern "C" cudaError_t kernel_paged_attention(const struct call_paged_attention *call,
                                               cudaStream_t stream) {
-    if (call->window > 0 || !is_head_size(call->head_size)) {
+    if (call->local_window > 0 || !is_head_size(call->head_size)) {
         return kernel_paged_attention_window(call, stream);
     }
     const cudaError_t few = kernel_paged_attention_few(call, stream);

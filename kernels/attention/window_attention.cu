@@ -18,7 +18,7 @@ struct key_range {
 
 static __device__ __forceinline__ int first_key(const struct call_paged_attention &call,
                                                 int token) {
-    return call.window > 0 ? max(0, call.positions[token] - call.window + 1) : 0;
+    return call.local_window > 0 ? max(0, call.positions[token] - call.local_window + 1) : 0;
 }
 
 static __device__ __forceinline__ struct key_range range_of(const struct call_paged_attention &call,
@@ -292,8 +292,8 @@ static bool valid(const struct call_paged_attention *call) {
            call->n_requests >= 0 && call->n_requests <= UINT16_MAX && rows >= 4 && rows <= 256 &&
            (rows & (rows - 1)) == 0 && call->q_stride % 8 == 0 && call->kv_stride % 8 == 0 &&
            call->y_stride % 8 == 0 && call->max_queries >= 0 &&
-           call->max_extent <= (int64_t)call->max_pages * rows && call->window >= 0 &&
-           (call->window == 0 || call->positions);
+           call->max_extent <= (int64_t)call->max_pages * rows && call->local_window >= 0 &&
+           (call->local_window == 0 || call->positions);
 }
 
 extern "C" cudaError_t kernel_paged_attention_window(const struct call_paged_attention *call,

@@ -150,7 +150,7 @@ bool ref_block_attention(const struct call_block_attention *call) {
 
 /* The first row that a query attends to. */
 int32_t ref_first_row(const struct call_paged_attention *call, int64_t t) {
-    const int32_t first = call->window > 0 ? call->positions[t] - call->window + 1 : 0;
+    const int32_t first = call->local_window > 0 ? call->positions[t] - call->local_window + 1 : 0;
     return first > 0 ? first : 0;
 }
 

@@ -94,7 +94,7 @@ static void bench_attention(int b, int context, int d, int n_kv_heads, int windo
              .kv_stride = n_kv_heads * d, .y_stride = HEADS * d, .n_requests = b, .n_tokens = n,
              .n_heads = HEADS, .n_kv_heads = n_kv_heads, .head_size = d, .max_pages = n_pages,
              .page_rows = PAGE, .max_queries = CANVAS, .max_extent = n_pages * PAGE,
-             .dtype = KERNEL_BF16, .window = window, .positions = positions->device);
+             .dtype = KERNEL_BF16, .local_window = window, .positions = positions->device);
     double seen = 0;
     for (int i = 0; i < CANVAS; i++) {
         const int first = window > 0 ? context + i - window + 1 : 0;

@@ -106,7 +106,7 @@ static void test_window(int d, int window, int furthest) {
                     .n_requests = s.b, .n_tokens = (int32_t)n, .n_heads = n_heads,
                     .n_kv_heads = n_kv_heads, .head_size = d, .max_pages = max_pages,
                     .page_rows = page_rows, .max_queries = s.longest, .max_extent = s.furthest,
-                    .dtype = KERNEL_BF16, .window = window, .positions = OF(positions));
+                    .dtype = KERNEL_BF16, .local_window = window, .positions = OF(positions));
         if (side) {
             launched(kernel_paged_attention_window(&call, NULL), "window attention");
         } else if (!ref_paged_attention(&call)) {
@@ -268,12 +268,12 @@ static void test_condition(int n_rows, int n_channels, bool adds) {
 }
 
 static void test_limits(void) {
-    struct call_paged_attention window =
-        MAKE(struct call_paged_attention, .n_requests = 1, .n_heads = 2, .n_kv_heads = 1,
-             .head_size = 64, .max_pages = 1, .page_rows = 16, .window = 8, .dtype = KERNEL_BF16);
+    struct call_paged_attention window = MAKE(
+        struct call_paged_attention, .n_requests = 1, .n_heads = 2, .n_kv_heads = 1,
+        .head_size = 64, .max_pages = 1, .page_rows = 16, .local_window = 8, .dtype = KERNEL_BF16);
     check(kernel_paged_attention_window(&window, NULL) == cudaErrorInvalidValue, "no positions");
     check(kernel_paged_attention_mma(&window, NULL) == cudaErrorInvalidValue, "mma with a window");
-    window.window = 0;
+    window.local_window = 0;
     window.cache_fp8 = true;
     check(kernel_paged_attention_window(&window, NULL) == cudaErrorInvalidValue, "pages in fp8");
     const struct call_softcap softcap = {.n_rows = 1, .n_vocab = 8, .dtype = KERNEL_BF16};
