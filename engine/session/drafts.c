@@ -14,7 +14,7 @@ enum { FOR_ACCEPTING, FOR_TOKENS };
 void drafts_open(struct drafts *drafts, const struct speculation *numbers, uint32_t n_slots,
                  uint32_t window, uint32_t vocab) {
     const size_t n = (size_t)n_slots * window;
-    *drafts = (struct drafts){.width = width, .vocab = vocab};
+    *drafts = (struct drafts){.width = window, .vocab = vocab};
     drafts->token = mem_zeroed(n, sizeof *drafts->token);
     if (numbers->accept == ACCEPT_RATIO) {
         drafts->logits = mem_reserved(n * vocab, sizeof *drafts->logits);

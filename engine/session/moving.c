@@ -10,7 +10,7 @@ void moving_open(struct moving *moving, const struct joint_indel *numbers, uint3
                  uint32_t window, uint32_t vocab, uint32_t mask) {
     const size_t most = (size_t)window + numbers->max_post_edit_steps + 2;
     *moving = (struct moving){.numbers = numbers,
-                              .width = width,
+                              .width = window,
                               .vocab = vocab,
                               .most_updates = (uint32_t)most,
                               .mask = (int32_t)mask};
