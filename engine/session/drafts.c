@@ -79,19 +79,23 @@ static int32_t draw_above(const double *q, const double *p, uint32_t n, uint64_t
 
 bool drafts_accept(struct drafts *drafts, const struct speculation *numbers,
                    const struct drafts_check *check, uint32_t at, int32_t most_likely,
-                   const float *logits, int32_t *token) {
+                   const float *logits, int32_t *token, bool *accepts) {
     const int32_t draft = drafts_token(drafts, check->slot, at);
     if (drafts->logits == NULL) {
         *token = most_likely;
-        return most_likely == draft;
+        *accepts = most_likely == draft;
+        return true;
     }
     const uint64_t pass = rng_key(numbers->seed, check->request, check->first);
     const uint32_t position = check->first + at;
     softmax(logits_of(drafts, check->slot, at), drafts->vocab, drafts->p);
     softmax(logits, drafts->vocab, drafts->q);
+    if (isnan(drafts->p[draft]) || isnan(drafts->q[draft])) { /* then all of the row are */
+        return false;
+    }
     const double u = rng_at(rng_key(pass, check->decided, FOR_ACCEPTING), position);
-    const bool accepts = u * drafts->p[draft] < drafts->q[draft];
+    *accepts = u * drafts->p[draft] < drafts->q[draft];
     const uint64_t key = keyed_bits(rng_key(pass, check->decided, FOR_TOKENS), position);
-    *token = accepts ? draft : draw_above(drafts->q, drafts->p, drafts->vocab, key);
-    return accepts;
+    *token = *accepts ? draft : draw_above(drafts->q, drafts->p, drafts->vocab, key);
+    return true;
 }

@@ -290,9 +290,9 @@ static int write_drafts(struct outcome *outcome, uint32_t member, uint32_t n, st
                                 window_length(request), err);
 }
 
-/* What a check commits: marks and tokens of the first run's rows. Returns how many. */
-static uint32_t check_drafts(struct outcome *outcome, uint32_t member, uint32_t first,
-                             const struct decode_seen *seen) {
+/* What a check commits: marks and tokens of the first run's rows, one at least. */
+static int check_drafts(struct outcome *outcome, uint32_t member, uint32_t first,
+                        const struct decode_seen *seen, struct err *err) {
     const struct planned_step *planned = outcome->members->planned;
     const struct request *request = members_request(planned, member);
     const struct drafts_check check = {.request = request->id,
@@ -305,10 +305,13 @@ static uint32_t check_drafts(struct outcome *outcome, uint32_t member, uint32_t 
         const uint32_t row = first + outcome->rows[n];
         int32_t *token = &outcome->result.token[row];
         outcome->chosen[n] = 1;
-        accepts = drafts_accept(&outcome->drafts, system_of(outcome)->decoder_state, &check,
-                                seen->offset[n], *token, logits_at(outcome, row), token);
+        if (!drafts_accept(&outcome->drafts, system_of(outcome)->decoder_state, &check,
+                           seen->offset[n], *token, logits_at(outcome, row), token, &accepts)) {
+            return not_numbers(request, 0, err);
+        }
     }
-    return n;
+    outcome->commits[member] = n;
+    return commit_chosen(outcome, member, first, seen->n, err);
 }
 
 /* A pass that drafts commits as a threshold does, or nothing where the next one checks it. */
@@ -320,8 +323,7 @@ static int speculate(struct outcome *outcome, uint32_t member, uint32_t first, u
     const struct decode_seen seen = look(outcome, member, first, n);
     memset(outcome->chosen, 0, n);
     if (speculation_is_check(request)) {
-        outcome->commits[member] = check_drafts(outcome, member, first, &seen);
-        return commit_chosen(outcome, member, first, n, err);
+        return check_drafts(outcome, member, first, &seen, err);
     }
     for (uint32_t j = 0; j < n; j++) {
         const uint32_t row = first + outcome->rows[j];
