@@ -38,10 +38,9 @@ struct drafts_check {
     uint32_t slot, first, decided;
 };
 
-/* Whether the check accepts the draft of position `at`, by its row there: the most likely token
- * and, where they are kept, logits. *token: what is committed. *accepts is true where the run goes
- * on behind it. false: a probability, of the draft's row or of the check's, is no number; then
- * neither is written. */
+/* *accepts: whether the check accepts the draft of position `at`, by its row there: the most likely
+ * token and, where they are kept, logits. *token: what is committed. Returns false, and writes
+ * neither, where a probability is no number, in the draft's row or in the check's. */
 bool drafts_accept(struct drafts *drafts, const struct speculation *numbers,
                    const struct drafts_check *check, uint32_t at, int32_t most_likely,
                    const float *logits, int32_t *token, bool *accepts);

@@ -169,6 +169,7 @@ int asked_set(struct asked *asked, const char *key, const char *value, const cha
         return err_usage(err, "%s: the key has at most %zu characters and the value %zu", place,
                          sizeof setting->key - 1, sizeof setting->value - 1);
     }
+    *setting = (struct setting){.said = SAID_BY_COMMAND};
     snprintf(setting->key, sizeof setting->key, "%s", key);
     snprintf(setting->value, sizeof setting->value, "%s", value);
     snprintf(setting->place, sizeof setting->place, "%s", place);

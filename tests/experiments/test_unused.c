@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include "experiments/command/commands.h"
+#include "experiments/run/asked.h"
 #include "sim/base/condition.h"
 #include "sim/base/names.h"
 #include "sim/base/warning.h"
@@ -465,6 +466,19 @@ TEST(the_warning_stands_wherever_warnings_do) {
     json_decref(summary);
     sqlite3_finalize(rows);
     sqlite3_close(store);
+}
+
+/* What is warned of depends on who said a setting, and not on what memory held before. */
+TEST(a_setting_of_the_command_line_is_the_command_lines) {
+    static struct asked asked;
+    struct err err = {0};
+    memset(asked.settings, 0xff, sizeof asked.settings);
+    ck_assert_int_eq(asked_set(&asked, "decoder.cost", "0", "--set", &err), 0);
+    const struct setting *setting = &asked.settings[0];
+    ck_assert_uint_eq(setting->said, SAID_BY_COMMAND);
+    ck_assert_uint_eq(setting->layer, 0);
+    ck_assert_str_eq(setting->constant, "");
+    ck_assert_str_eq(setting->key, "decoder.cost");
 }
 
 SUITE("unused")
