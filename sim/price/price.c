@@ -7,6 +7,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/price/captured.h"
+#include "sim/price/cost_model.h"
 #include "sim/price/known.h"
 #include "sim/price/ladder.h"
 
@@ -149,42 +150,131 @@ const char *const op_bound_names[] = {"compute", "bandwidth", "launch", "latency
 const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
                                                           "roofline"};
 
-/* Every operator but attention depends on one symbol. The sum over the operators of a symbol is
- * remembered for each value below TABLE_VALUES, in the chunks it was last asked for; larger ones
- * are computed each time. */
-enum { TABLE_VALUES = 1 << 17 };
+/* ---- a card's clock under its power ---- */
 
-struct known_price {
-    double ns; /* 0: not yet known */
-    double compute_ns, flops_j, bytes_j;
-    struct chunk_rows chunks;
-    uint16_t lookups[PRICE_MATCH_COUNT];
-    float match_ns[PRICE_MATCH_COUNT], behind_ns, link_ns; /* for shares alone: floats will do */
-};
+static const double joules_a_pj = 1e-12, ns_a_ms = 1e6, ns_a_s = 1e9;
 
-/* A step's host time and launches by what is in it, all layers together. */
-struct host_terms {
-    double step_ns, launches, request_ns, request_launches;
-};
+double power_flops_j(const struct power *power, double flops) {
+    return power->flop_pj * flops * joules_a_pj;
+}
 
-struct cost_model {
-    struct lookup_shared pricing;
-    const struct profile *profile;
-    const struct power *power;            /* the profile's; NULL: it has none */
-    struct lookup lookups[GRAPH_MAX_OPS]; /* of each operator */
-    uint32_t n_behind;
-    bool knows_issued;
-    enum provenance_kind kind, behind_kind; /* PROVENANCE_ROOFLINE where there is no such profile */
-    enum symbol used[SYM_COUNT];            /* that some operator depends on alone, in order */
-    uint32_t n_used;
-    struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
-    uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
-    struct known_steps *steps;                      /* NULL: some operator goes by every span */
-    struct known_settled *settled; /* of steps, where the profile knows the card's power */
-    const struct lookup *waiting;  /* the operator that waits; NULL: none */
-    struct host_terms host[HOST_KIND_COUNT];
-    double n_executions; /* operators of one step, repetitions counted */
-};
+double power_bytes_j(const struct power *power, double bytes) {
+    return power->byte_pj * bytes * joules_a_pj;
+}
+
+static double longer_ns(const struct power_step *step, double slowdown) {
+    return step->compute_ns * (slowdown - 1);
+}
+
+static double step_ns(const struct power_step *step, double slowdown) {
+    return step->ns + longer_ns(step, slowdown);
+}
+
+/* Joules that fall as operations' do: compute-bound work has as many cycles at any clock. */
+static double cycles_j(const struct power *power, const struct power_step *step) {
+    return step->flops_j + power->active_w * step->compute_ns / ns_a_s;
+}
+
+/* Of as many watts a cycle as at the highest clock. */
+static double busy_j(const struct power *power, const struct power_step *step, double slowdown) {
+    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s / slowdown;
+}
+
+static double work_joules(const struct power *power, const struct power_step *step,
+                          double at_highest_j, double slowdown) {
+    return (at_highest_j + busy_j(power, step, slowdown)) * pow(slowdown, -power->exponent) +
+           step->bytes_j;
+}
+
+double power_work_joules(const struct power *power, const struct power_step *step,
+                         double slowdown) {
+    return work_joules(power, step, cycles_j(power, step), slowdown);
+}
+
+/* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
+ */
+double power_settled(const struct power *power, const struct power_step *step) {
+    enum { MOST_STEPS = 20 };
+    static const double most = 8;
+    const double spare_w = power->limit_w - power->idle_w, cycles = cycles_j(power, step);
+    double log_x = 0;
+    if (cycles + busy_j(power, step, 1) + step->bytes_j <= spare_w * step->ns / ns_a_s) {
+        return 1;
+    }
+    for (int i = 0; i < MOST_STEPS; i++) {
+        const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
+        const double volts = exp(-power->exponent * log_x);
+        const double clocked = (cycles + busy_j(power, step, x)) * volts,
+                     joules = clocked + step->bytes_j;
+        /* Work that is not stretched draws fewer watts for as long. */
+        const double fixed_j =
+            power->busy_w * (step->busy_ns - step->compute_ns) / ns_a_s / x * volts;
+        const double falls = (power->exponent * clocked + fixed_j) / joules;
+        const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
+        log_x = fmin(fmax(log_x + move, 0), log(most));
+        if (fabs(move) < 1e-12) {
+            break;
+        }
+    }
+    return exp(log_x);
+}
+
+/* Of each lag, 1/ns. */
+static double lag_rate(const struct power *power) {
+    return POWER_LAGS / (power->lag_ms * ns_a_ms);
+}
+
+/* Three lags with a constant input `to`: the states after `ns`, and the last lag's mean until then.
+ */
+static inline double follow(double rate, double to, double ns, const double was[POWER_LAGS],
+                            double after[POWER_LAGS]) {
+    const double a = rate * ns, fades = exp(-a);
+    const double d[POWER_LAGS] = {was[0] - to, was[1] - to, was[2] - to};
+    const double now[POWER_LAGS] = {fades * d[0], fades * (d[1] + a * d[0]),
+                                    fades * (d[2] + a * (d[1] + a / 2 * d[0]))};
+    const double last = was[POWER_LAGS - 1];
+    double fallen = 0;
+    for (int i = 0; i < POWER_LAGS; i++) {
+        fallen += d[i] - now[i];
+        after[i] = to + now[i];
+    }
+    return a > 0 ? to + fallen / a : last;
+}
+
+struct power_course power_course_of(const struct power *power, const struct power_step *step,
+                                    double settled) {
+    return (struct power_course){.power = power,
+                                 .step = *step,
+                                 .settled = settled,
+                                 .rate = lag_rate(power),
+                                 .cycles_j = cycles_j(power, step)};
+}
+
+/* How long the step takes depends on the clock and the clock on how long it takes: once with the
+ * clock as it is, then with its mean over that time. */
+struct power_spent power_course_run(const struct power_course *course, struct power_state *state) {
+    const struct power *power = course->power;
+    const struct power_step *step = &course->step;
+    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]), trial[POWER_LAGS];
+    double slowdown = 1 + follow(course->rate, course->settled, ns, state->behind, trial);
+    ns = step_ns(step, slowdown);
+    slowdown = 1 + follow(course->rate, course->settled, ns, state->behind, state->behind);
+    ns = step_ns(step, slowdown);
+    return (struct power_spent){.ns = ns,
+                                .slowdown = slowdown,
+                                .work_joules =
+                                    work_joules(power, step, course->cycles_j, slowdown)};
+}
+
+struct power_spent power_run(const struct power *power, const struct power_step *step,
+                             struct power_state *state) {
+    const struct power_course course = power_course_of(power, step, power_settled(power, step) - 1);
+    return power_course_run(&course, state);
+}
+
+void power_rest(const struct power *power, double ns, struct power_state *state) {
+    (void)follow(lag_rate(power), 0, ns, state->behind, state->behind);
+}
 
 /* At the peak of either a card draws the same power, it is taken. */
 double cost_wide_flops(const struct cost_model *cost, double flops, double fp8_flops) {
@@ -638,172 +728,4 @@ void cost_show_step(struct cost_model *cost, const struct step_shape *shape,
         }
         each(state, (enum step_term_id)term, before_ns, so_far(&price));
     }
-}
-
-static enum provenance_kind kind_of(const struct profile *profile) {
-    return profile == NULL ? PROVENANCE_ROOFLINE : profile_kind(profile);
-}
-
-static void use_symbol(struct cost_model *cost, enum symbol symbol) {
-    if (cost->known[symbol] == NULL) {
-        cost->known[symbol] = mem_reserved(TABLE_VALUES, sizeof *cost->known[symbol]);
-    }
-    cost->n_used = 0;
-    for (int i = 0; i < SYM_COUNT; i++) {
-        if (cost->known[i] != NULL) {
-            cost->used[cost->n_used++] = (enum symbol)i;
-        }
-    }
-}
-
-/* Source of each operator's price: the profile; `behind` where that alone has rows for the
- * operator; and where neither has the rows that it needs, roofline, or a refusal. */
-static int choose_profiles(struct cost_model *cost, const struct profile *behind, bool fills_gaps,
-                           struct err *err) {
-    const struct graph *graph = cost->pricing.graph;
-    cost->kind = kind_of(cost->profile);
-    cost->behind_kind = kind_of(behind);
-    for (uint32_t i = 0; i < graph->n_ops; i++) {
-        const struct op *op = &graph->ops[i];
-        bool is_behind = cost->profile != NULL && behind != NULL && !op_type_of(op)->is_part &&
-                         !lookup_is_measured(cost->profile, graph, op) &&
-                         lookup_is_answered(behind, graph, op);
-        const struct profile *answers = is_behind ? behind : cost->profile;
-        struct err missing = {0};
-        if (answers != NULL && lookup_require(answers, graph, op, &missing) != 0) {
-            if (!fills_gaps) {
-                return err_world(err,
-                                 "%s: measure them (`unmask calibrate --system NAME` measures what "
-                                 "that system runs), price by the data sheet (--roofline), or on a "
-                                 "GPU that has them (`unmask profile show NAME` lists a GPU's)",
-                                 missing.text);
-            }
-            answers = NULL;
-            is_behind = false;
-        }
-        lookup_open(&cost->lookups[i], &cost->pricing, op, answers, is_behind);
-        cost->n_behind += is_behind;
-    }
-    return 0;
-}
-
-static void add_up_layers(struct cost_model *cost) {
-    const struct runtime *r = cost->pricing.runtime;
-    double layers = (double)cost->pricing.graph->model->layers;
-    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        cost->host[kind] = (struct host_terms){
-            .step_ns = r->host_step_ns[kind] + layers * r->host_layer_ns[kind],
-            .launches = r->launches_step[kind] + layers * r->launches_layer[kind],
-            .request_ns = r->host_request_ns[kind] + layers * r->host_layer_request_ns[kind],
-            .request_launches =
-                r->launches_request[kind] + layers * r->launches_layer_request[kind]};
-    }
-}
-
-static int open_cost(const struct gpu *gpu, const struct profile *profile,
-                     const struct profile *behind, const struct runtime *runtime,
-                     const struct graph *graph, bool fills_gaps, struct cost_model **out,
-                     struct err *err) {
-    struct cost_model *cost = mem_zeroed(1, sizeof *cost);
-    static const struct expert_routing random = {.exponent = 1, .is_random = true};
-    cost->pricing = (struct lookup_shared){gpu, runtime, graph, &random};
-    cost->profile = profile;
-    cost->power =
-        profile != NULL && power_is_known(profile_power(profile)) ? profile_power(profile) : NULL;
-    add_up_layers(cost);
-    const double *issued_ns = runtime->issued_ns;
-    cost->knows_issued =
-        issued_ns[HOST_REFRESH] > 0 || issued_ns[HOST_REUSE] > 0 || issued_ns[HOST_SELECT] > 0;
-    int status = choose_profiles(cost, behind, fills_gaps, err);
-    if (status != 0) {
-        free(cost);
-        return status;
-    }
-    bool goes_by_each = false;
-    for (uint32_t i = 0; i < graph->n_ops; i++) {
-        const struct op *op = &graph->ops[i];
-        cost->n_executions += op_type_of(op)->is_part ? 0 : graph->segments[op->segment].repeat;
-        cost->waiting = op_type_of(op)->waits != NULL ? &cost->lookups[i] : cost->waiting;
-        if (op_is_attention(op)) {
-            goes_by_each = goes_by_each || price_steps[STEP_VARLEN].concerns(&cost->lookups[i]);
-            cost->attention[cost->n_attention++] = i;
-        } else if (!cost->lookups[i].is_absent) {
-            use_symbol(cost, op->rows);
-        }
-    }
-    cost->steps = goes_by_each ? NULL : mem_reserved(1, sizeof *cost->steps);
-    cost->settled = cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
-    *out = cost;
-    return 0;
-}
-
-int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
-              const struct runtime *runtime, const struct graph *graph, struct cost_model **out,
-              struct err *err) {
-    return open_cost(gpu, profile, behind, runtime, graph, false, out, err);
-}
-
-int cost_open_with_gaps(const struct gpu *gpu, const struct profile *profile,
-                        const struct profile *behind, const struct runtime *runtime,
-                        const struct graph *graph, struct cost_model **out, struct err *err) {
-    return open_cost(gpu, profile, behind, runtime, graph, true, out, err);
-}
-
-const struct profile *cost_collectives(const struct cost_model *cost) {
-    const struct profile *profile = NULL;
-    for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
-        const struct lookup *lookup = &cost->lookups[i];
-        bool answers = lookup->type->table == PROFILE_ALL_REDUCE && lookup->has_own;
-        profile = answers ? lookup->profile : profile;
-    }
-    return profile;
-}
-
-uint32_t cost_ops_behind(const struct cost_model *cost) {
-    return cost->n_behind;
-}
-
-struct price_shares cost_shares(const struct cost_model *cost, const struct price_time *time) {
-    struct price_shares shares = {0};
-    double all_ns = 0;
-    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
-        all_ns += time->match_ns[match];
-    }
-    if (all_ns <= 0) {
-        return shares;
-    }
-    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
-        shares.by_match[match] = time->match_ns[match] / all_ns;
-    }
-    double roofline_ns = time->match_ns[PRICE_ROOFLINE];
-    shares.by_kind[PROVENANCE_ROOFLINE] = (roofline_ns - time->link_ns) / all_ns;
-    shares.by_kind[PROVENANCE_ASSUMED] += time->link_ns / all_ns;
-    shares.by_kind[cost->behind_kind] += time->behind_ns / all_ns;
-    shares.by_kind[cost->kind] += (all_ns - roofline_ns - time->behind_ns) / all_ns;
-    return shares;
-}
-
-void cost_routes(struct cost_model *cost, const struct expert_routing *routing) {
-    cost->pricing.routing = routing;
-}
-
-double cost_experts_hit(const struct cost_model *cost, double n_tokens) {
-    for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
-        if (cost->lookups[i].type->family == FAMILY_EXPERTS) {
-            return lookup_experts_hit(&cost->lookups[i], n_tokens);
-        }
-    }
-    return 0;
-}
-
-void cost_close(struct cost_model *cost) {
-    if (cost == NULL) {
-        return;
-    }
-    for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
-        mem_released(cost->known[symbol]);
-    }
-    mem_released(cost->steps);
-    mem_released(cost->settled);
-    free(cost);
 }

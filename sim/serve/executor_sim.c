@@ -256,12 +256,12 @@ static void course_keep(struct known_course *place, const struct clocked *c,
 static void begin_steps(const struct executor_sim *sim, const struct flight *flight,
                         struct clocked *c) {
     const struct step_shape *shape = c->submission->step.shape;
+    const uint32_t page_rows = page_rows_of(sim->system);
     c->issues = false;
     c->highest = &flight->price;
     if (flight->captured != NULL) {
         c->issued = flight->price;
-        c->issues = cost_issue(sim->system->cost, shape, page_rows_of(sim->system),
-                               flight->captured, &c->issued);
+        c->issues = cost_issue(sim->system->cost, shape, page_rows, flight->captured, &c->issued);
         c->highest = c->issues ? &c->issued : &flight->price;
     }
 }
@@ -311,9 +311,9 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     c.submission = submission;
     c.n_unrolled = submission->unrolled ? submission->repeat : 1;
     c.steps = 0;
+    begin_steps(sim, flight, &c);
     power_rest(sim->power, (double)(flight->start_ns - flight->end_ns), &flight->clock);
     c.took = (struct course_took){.to = flight->clock};
-    begin_steps(sim, flight, &c);
     struct known_course *place = c.issues ? NULL : course_place(sim, &c);
     const int64_t stop_ns = submission->unrolled ? last_ns : submission->stop_ns;
     const int64_t room_ns = num_smaller(stop_ns, last_ns) - flight->start_ns;
