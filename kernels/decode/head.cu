@@ -4,7 +4,7 @@
 #include <cublasLt.h>
 #include <new>
 
-#include "kernels/decode/head.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/device.h"
 #include "kernels/hopper.cuh"
 #include "kernels/launch.cuh"

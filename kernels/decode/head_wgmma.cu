@@ -3,7 +3,7 @@
  * thread feeds a ring of shared-memory stages by tensor copies. Blocks that share a tile of tokens
  * form a cluster of two and fetch half of it each for both. Persistent: a block walks tiles of rows
  * first, so that a tile of the weights is read from memory once. */
-#include "kernels/decode/head.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/wgmma.cuh"

@@ -1,7 +1,7 @@
 /* The best token of each row of logits and its softmax probability: one block a row, one pass.
  * A thread's maximum rises rarely after its first elements, so that its place is searched, and its
  * sum of exponentials shrunk, only then. */
-#include "kernels/decode/head.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 

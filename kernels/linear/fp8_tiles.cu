@@ -5,7 +5,7 @@
  * tokens each, one box after the other: the sums of a stage leave the tensor cores for single
  * precision, by squares times their scales, while the other warpgroup multiplies. Blocks are
  * persistent and work in clusters of two that fetch half of what they share, each for both. */
-#include "kernels/decode/head.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"

@@ -9,7 +9,7 @@
  * share, weights or inputs, each for both. Sums of fp8 stay on the tensor cores from a tile's first
  * step to its last, in about 14 bits: on random numbers they are off by 0.0012 of their size after
  * 4096 channels and by 0.0026 after 12288, where rounding to bf16 costs 0.0017 (one H200). */
-#include "kernels/decode/head.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"

@@ -1,6 +1,6 @@
 /* What the paths of the LM head share. */
-#ifndef UNMASK_KERNELS_DECODE_HEAD_CUH
-#define UNMASK_KERNELS_DECODE_HEAD_CUH
+#ifndef UNMASK_KERNELS_LINEAR_HEAD_CUH
+#define UNMASK_KERNELS_LINEAR_HEAD_CUH
 
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
@@ -78,11 +78,11 @@ static __device__ __forceinline__ struct head_summary<STATISTICS> summary_none()
     return s;
 }
 
-/* One of a lane's two rows in a tile of tokens as wgmma leaves it, of which n_tokens from the
- * lane's own first one on are tokens: what all four lanes of the row then know of it. */
-template <int TILE_TOKENS, bool STATISTICS>
-static __device__ __forceinline__ struct head_summary<STATISTICS>
-row_summary(float (&logit)[TILE_TOKENS / 2], int half, int token, int n_tokens, bool rounded) {
+/* The largest logit of a lane's part of a row, whose others are made -inf; rounded: as bf16 has
+   them. */
+template <int TILE_TOKENS>
+static __device__ __forceinline__ float row_top(float (&logit)[TILE_TOKENS / 2], int half,
+                                                int n_tokens, bool rounded) {
     float top = -3.4e38f;
 #pragma unroll
     for (int i = 0; i < TILE_TOKENS / 8; i++) {
@@ -98,7 +98,15 @@ row_summary(float (&logit)[TILE_TOKENS / 2], int half, int token, int n_tokens, 
             top = fmaxf(top, x);
         }
     }
-    top = quad_max(top);
+    return top;
+}
+
+/* One of a lane's two rows in a tile of tokens as wgmma leaves it, of which n_tokens from the
+ * lane's own first one on are tokens: what all four lanes of the row then know of it. */
+template <int TILE_TOKENS, bool STATISTICS>
+static __device__ __forceinline__ struct head_summary<STATISTICS>
+row_summary(float (&logit)[TILE_TOKENS / 2], int half, int token, int n_tokens, bool rounded) {
+    const float top = quad_max(row_top<TILE_TOKENS>(logit, half, n_tokens, rounded));
     int best = INT32_MAX;
     float sum = 0, weighted = 0;
     const float shift = top * 1.44269504088896341f;
