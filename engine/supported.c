@@ -257,7 +257,7 @@ const struct feature feature_table[] = {
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
     {OF_CACHE, LIVE, "leading layers with cached rows in fp8", leads_fp8,
-     "hidden states in the wide type lie beside them", "storage.cache = auto"},
+     "hidden states in the wide type lie next to them", "storage.cache = auto"},
     {OF_CACHE, WHERE_RANKS, "leading layers", leads,
      "no run of them was ever compared with one of one GPU", "cache = prefix"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,

@@ -31,6 +31,7 @@ static void read_row(const struct call_renoise *call, int64_t row) {
         sum += e;
         weighed += e > 0 ? e * x : 0;
     }
+    sum = fmax(sum, 1); /* the largest has 1 itself */
     call->entropy[row] = (float)(log(sum) - weighed / sum);
 }
 
