@@ -411,7 +411,7 @@ static const char *plain_row(const char *text, enum profile_op op, int64_t sizes
 /* Takes a plain row; `*taken` is false where it is another. */
 static int take_plain(const char *path, int line, char **rest, struct all_rows *rows, bool *taken,
                       struct err *err) {
-    int64_t sizes[MAX_COLUMNS];
+    int64_t sizes[MAX_COLUMNS] = {0};
     double time_us;
     size_t type;
     struct lattice_row row;
