@@ -122,6 +122,8 @@ struct request {
     /* For decoders and caches that read it (their flag reads_load), else zeros: the load when its
      * next step was planned; while a step is under way, and until it has ended, when that began. */
     struct replica_load load;
+
+    uint64_t spare[5]; /* to whole lines */
 };
 
 #endif

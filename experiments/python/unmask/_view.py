@@ -28,8 +28,8 @@ _REPLICA = struct.Struct("<4I2q")
 _ASKED = struct.Struct("<2I" + "".join(_FIELDS.values()))
 _CACHED = struct.Struct("<3Ii" + "".join(_FIELDS.values()))
 _ANSWER = struct.Struct("<12Iq")
-_ROWS = struct.Struct("<24I")
-_OUTLOOK, _PASS = struct.Struct("<4I2Q"), struct.Struct("<16I")
+_ROWS = struct.Struct("<27I")
+_OUTLOOK, _PASS = struct.Struct("<4I2Q"), struct.Struct("<17I")
 _ROUTES = struct.Struct("<2Iq")
 _HOLDS = {"step": 0, "change": 1, "closed": 2}
 _KINDS = "arrival", "start", "steps", "preemption", "end"
@@ -80,7 +80,7 @@ its `state`, as they were at `now_ns`: {', '.join(_STATES)}. Of "steps": how man
 took (`ns`), and what they did for it."""
 
 Span = collections.namedtuple("Span", "phase queries first_queries context logit_rows select_rows pack_rows value_rows exact "
-                              "kept_queries kept_keys part_start sampled_rows attended_keys")
+                              "kept_queries kept_keys part_start sampled_rows lead_keys attended_keys")
 Span.__doc__ = """A request's part of a step, as prices go by it (sim/step/shape.h)."""
 
 Pass = collections.namedtuple("Pass", (*Span._fields, "steps", "block"))
@@ -484,15 +484,16 @@ class Rows:
     """The answer of a cache policy (sim/policy/rows.h): which positions of the canvas run, and which have a row in the cache
     afterwards. Ranges are pairs, (first, one past the last). The same in all answers: `kind` of rows (none, kv, features, exact,
     pattern), `chooser`, who chooses among positions in the middle of a step (nobody, policy, head, heads, change, score), when a
-    position `settles` (whole, delayed, neighbour, parts), `evict_layer` and `recent`. `pattern`: with kind `pattern` its
-    numbers in the header's order."""
+    position `settles` (whole, delayed, neighbour, parts), `evict_layer`, `lead_layers`, which run `lead`, and `recent`. `pattern`: with kind
+    `pattern` its numbers in the header's order."""
 
-    __slots__ = ("kind", "chooser", "settles", "evict_layer", "recent", "run", "skips", "head", "keep", "n_chosen", "held",
-                 "attends", "pattern")
+    __slots__ = ("kind", "chooser", "settles", "evict_layer", "lead_layers", "recent", "run", "lead", "skips", "head", "keep",
+                 "n_chosen", "held", "attends", "pattern")
 
     def __init__(self):
         self.kind, self.chooser, self.settles, self.evict_layer, self.recent = "kv", "nobody", "whole", 0, 0
         self.run, self.skips, self.head, self.keep = (0, 0), False, (0, 0), ()
+        self.lead_layers, self.lead = 0, (0, 0)
         self.n_chosen, self.held, self.attends, self.pattern = 0, 0, 0, (0, 0, 0, 0, 0)
 
     def compute(self, first, end):
@@ -509,7 +510,7 @@ class Rows:
                 raise ValueError(f"rows.{name} is {getattr(self, name)!r}, expected one of {', '.join(words)}")
             codes.append(words.index(getattr(self, name)))
         keep = (*keep, (0, 0), (0, 0))[:2]
-        return _ROWS.pack(0, operator.index(n), *codes, self.evict_layer, self.recent, *self.run, bool(self.skips), *self.head,
+        return _ROWS.pack(0, operator.index(n), *codes, self.evict_layer, self.lead_layers, self.recent, *self.run, *self.lead, bool(self.skips), *self.head,
                           *keep[0], *keep[1], self.n_chosen, self.held, self.attends, *self.pattern)
 
 
@@ -545,7 +546,7 @@ def packed_of_cache(data):
 
 def packed_enough_rows(n):
     """Of an answer of any kind, however long."""
-    return _ROWS.pack(ENOUGH, *[0] * 23) + bytes(n)
+    return _ROWS.pack(ENOUGH, *[0] * 26) + bytes(n)
 
 
 def packed_enough():

@@ -96,11 +96,14 @@ struct question {
     unsigned char rest[];
 };
 
-/* "<2I17I", or the flags of positions, or what is remembered from now on. */
+/* "<27I", or the flags of positions, or what is remembered from now on. */
 struct answer {
     uint32_t kind, n; /* of steps */
     struct row_sets rows;
 };
+
+_Static_assert(sizeof(struct row_sets) == 25 * sizeof(uint32_t),
+               "_ROWS of _view.py has its fields");
 
 static struct question *begin_question(uint32_t asks, const struct request *request,
                                        const void *memory, size_t more) {
@@ -529,7 +532,7 @@ static void tell_joules(double joules) {
     tell(bits);
 }
 
-/* An outlook, "<4I2Q", and the first passes of it, "<16I" each. */
+/* An outlook, "<4I2Q", and the first passes of it, "<17I" each. */
 static void tell_outlook(const struct schedule_view *view, uint32_t slot, uint32_t capacity) {
     struct outlook outlook;
     char *at = asked(sizeof outlook + capacity * sizeof(struct pass_ahead));
@@ -539,6 +542,9 @@ static void tell_outlook(const struct schedule_view *view, uint32_t slot, uint32
     const uint32_t n = outlook.n_passes < capacity ? outlook.n_passes : capacity;
     tell((int64_t)(sizeof outlook + n * sizeof(struct pass_ahead)));
 }
+
+_Static_assert(sizeof(struct pass_ahead) == 17 * sizeof(uint32_t),
+               "_PASS of _view.py has its fields");
 
 static void tell_rest(const struct schedule_view *view, uint32_t slot, uint32_t capacity) {
     struct pass_ahead *passes = asked(capacity * sizeof *passes);
