@@ -61,7 +61,8 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
                     system_of(outcome)->model->mask_token);
     }
     if (moves(outcome) || outcome->drafts.logits != NULL) {
-        outcome->logits = mem_zeroed((size_t)limits->max_logit_rows * vocab, sizeof *outcome->logits);
+        outcome->logits =
+            mem_zeroed((size_t)limits->max_logit_rows * vocab, sizeof *outcome->logits);
     }
     if (renoises(outcome)) {
         outcome->top = mem_zeroed((size_t)limits->max_requests * block, sizeof *outcome->top);
