@@ -6,7 +6,6 @@
  * a memory checker gets through, `patterns` to SparseD, `fp8` to models in fp8. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +17,11 @@
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
 #include "sim/step/builder.h"
+#include "tests/gpu/told.h"
 #include "tests/support/make.h"
 
 enum { TOKENS = 77, VOCAB = 304 };
 
-static int n_passed, n_failed;
 static const char *library;
 static int head_size = 128; /* of the models that are served */
 
@@ -31,24 +30,6 @@ struct form {
     const char *weights, *activations, *head, *cache;
 };
 static struct form form;
-
-__attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
-    va_list list;
-    n_passed += good;
-    n_failed += !good;
-    va_start(list, format);
-    printf("%s ", good ? "ok    " : "FAILED");
-    vprintf(format, list);
-    printf("\n");
-    va_end(list);
-}
-
-static void must(int status, const struct err *err) {
-    if (status != 0) {
-        printf("FAILED %s\n", err->text);
-        exit(1);
-    }
-}
 
 static double relative_error(const float *found, const float *wanted, int64_t n) {
     double apart = 0, size = 0;
@@ -715,18 +696,15 @@ int main(int argc, char **argv) {
     library = argc > 1 ? argv[1] : NULL;
     if (argc > 2 && strcmp(argv[2], "patterns") == 0) {
         compare_patterns(models, ways);
-        printf("%d passed, %d failed\n", n_passed, n_failed);
-        return n_failed > 0;
+        return told();
     }
     if (argc > 2 && strcmp(argv[2], "prefixes") == 0) {
         compare_all_prefixes();
-        printf("%d passed, %d failed\n", n_passed, n_failed);
-        return n_failed > 0;
+        return told();
     }
     if (argc > 2 && strcmp(argv[2], "fp8") == 0) {
         compare_fp8();
-        printf("%d passed, %d failed\n", n_passed, n_failed);
-        return n_failed > 0;
+        return told();
     }
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
@@ -772,6 +750,5 @@ int main(int argc, char **argv) {
     if (!small) {
         compare_fp8();
     }
-    printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed > 0;
+    return told();
 }

@@ -5,36 +5,17 @@
  * the CPU, which then agree in every token; `cards`: both are the GPU, one of them batch-invariant,
  * which says how far other sums alone lead. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/live.h"
 #include "sim/serve/loop.h"
+#include "tests/gpu/told.h"
 #include "tests/support/make.h"
 
-static int n_passed, n_failed;
 static const char *library;
 static bool on_card = true, on_cards;
-
-__attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
-    va_list list;
-    n_passed += good;
-    n_failed += !good;
-    va_start(list, format);
-    printf("%s ", good ? "ok    " : "FAILED");
-    vprintf(format, list);
-    printf("\n");
-    va_end(list);
-}
-
-static void must(int status, const struct err *err) {
-    if (status != 0) {
-        printf("FAILED %s\n", err->text);
-        exit(1);
-    }
-}
 
 enum { NOISY = 5, NOISY_OUTPUT = 96, READ = 4096 };
 
@@ -219,6 +200,5 @@ int main(int argc, char **argv) {
         compare_noise("64", "128", mixes);
         compare_noise("256", "512", mixes);
     }
-    printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed > 0;
+    return told();
 }

@@ -11,21 +11,14 @@
 
 #include "engine/live.h"
 #include "sim/serve/loop.h"
+#include "tests/gpu/told.h"
 #include "tests/support/make.h"
 #include "tests/support/swapping.h"
 
 enum { N = 12, OUTPUT = 64 };
 
-static int n_passed, n_failed;
 static enum backend backend = BACKEND_CUDA;
 static const char *library;
-
-static void must(int status, const struct err *err) {
-    if (status != 0) {
-        printf("FAILED %s\n", err->text);
-        exit(1);
-    }
-}
 
 struct run {
     struct loop_result result;
@@ -158,6 +151,5 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         compare(&kinds[i]);
     }
-    printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed > 0;
+    return told();
 }

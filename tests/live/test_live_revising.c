@@ -13,19 +13,7 @@ static const char *const keys[] = {"threshold", "edit_threshold", "max_post_edit
                                    "zero_edits", "penalty"};
 enum { N_KEYS = 5 };
 
-/* decoder.KEY=VALUE of a setting; one that it does not name is as it is by default. */
-static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
-    static const char *const defaults[] = {"0.5", "0", "16", "on", "0"};
-    for (int i = 0; i < N_KEYS; i++) {
-        const json_t *value = json_object_get(line, keys[i]);
-        if (json_is_number(value)) {
-            snprintf(settings[i], 64, "decoder.%s=%g", keys[i], json_number_value(value));
-        } else {
-            snprintf(settings[i], 64, "decoder.%s=%s", keys[i],
-                     value != NULL ? json_string_value(value) : defaults[i]);
-        }
-    }
-}
+static const char *const defaults[N_KEYS] = {"0.5", "0", "16", "on", "0"};
 
 static void decodes_so(const json_t *line, size_t number) {
     const char *const start[] = {"--weights",
@@ -39,9 +27,9 @@ static void decodes_so(const json_t *line, size_t number) {
                                  "--decoder",
                                  "joint-threshold",
                                  NULL};
-    char settings[N_KEYS][64];
+    char settings[N_KEYS][SPECIFIED_CHARS];
     int64_t unused;
-    settings_of(line, settings);
+    specified_settings(line, keys, defaults, N_KEYS, settings);
     const char *const set[] = {settings[0], settings[1], settings[2],
                                settings[3], settings[4], "runtime.fused_head=off",
                                NULL};

@@ -15,27 +15,15 @@ enum { N_SETTINGS = 8, N_KEYS = 7 };
 static const char *const keys[N_KEYS] = {"threshold", "cost", "least", "span",
                                          "seed",      "when", "accept"};
 
-/* decoder.KEY=VALUE of a setting; one that it does not name is as it is by default. */
-static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
-    static const char *const defaults[N_KEYS] = {"0.85", "1", "0", "8", "1", "static", "ratio"};
-    for (int i = 0; i < N_KEYS; i++) {
-        const json_t *value = json_object_get(line, keys[i]);
-        if (json_is_number(value)) {
-            snprintf(settings[i], 64, "decoder.%s=%g", keys[i], json_number_value(value));
-        } else {
-            snprintf(settings[i], 64, "decoder.%s=%s", keys[i],
-                     value != NULL ? json_string_value(value) : defaults[i]);
-        }
-    }
-}
+static const char *const defaults[N_KEYS] = {"0.85", "1", "0", "8", "1", "static", "ratio"};
 
 static void decodes_so(const json_t *line, size_t number) {
     static const char *const start[] = {
         "--weights", MODEL,       "--workload",       PROMPTS, "--output-tokens", "64", "--system",
         "sglang",    "--decoder", "self-speculation", NULL};
-    char settings[N_KEYS][64];
+    char settings[N_KEYS][SPECIFIED_CHARS];
     int64_t positions;
-    settings_of(line, settings);
+    specified_settings(line, keys, defaults, N_KEYS, settings);
     const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
                                settings[4], settings[5], settings[6], "runtime.fused_head=off",
                                NULL};

@@ -20,6 +20,25 @@ static inline const char *specified_model(const json_t *line, const char *initia
     return model != NULL ? json_string_value(model) : initial;
 }
 
+enum { SPECIFIED_CHARS = 64 };
+
+/* decoder.KEY=VALUE of a line, for each of n keys; one that it does not name is as in `defaults`.
+ */
+static inline void specified_settings(const json_t *line, const char *const *keys,
+                                      const char *const *defaults, size_t n,
+                                      char settings[][SPECIFIED_CHARS]) {
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_object_get(line, keys[i]);
+        if (json_is_number(value)) {
+            snprintf(settings[i], SPECIFIED_CHARS, "decoder.%s=%g", keys[i],
+                     json_number_value(value));
+        } else {
+            snprintf(settings[i], SPECIFIED_CHARS, "decoder.%s=%s", keys[i],
+                     value != NULL ? json_string_value(value) : defaults[i]);
+        }
+    }
+}
+
 /* The outputs of a run are the line's tokens. Returns the prompts' tokens in whole blocks. */
 static inline int64_t specified_tokens(const json_t *line, const char *outputs, int64_t block) {
     static char text[16384];
