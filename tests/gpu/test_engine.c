@@ -653,13 +653,13 @@ static void compare_heads(bool small) {
 }
 
 /* Patterns, which some step of each request chooses. */
-static void compare_patterns(const char *const models[2], const char *const ways[3]) {
+static void compare_patterns(const char *const two[2], const char *const ways[3]) {
     for (int i = 0; i < 3; i++) {
-        compare_with_cpu(models[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
+        compare_with_cpu(two[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
     }
-    compare_with_cpu(models[0], "sparse-attention", "on", NULL);
-    compare_with_alone(models[0], "sparse-attention", "off");
-    compare_with_alone(models[1], "sparse-attention", "on");
+    compare_with_cpu(two[0], "sparse-attention", "on", NULL);
+    compare_with_alone(two[0], "sparse-attention", "off");
+    compare_with_alone(two[1], "sparse-attention", "on");
 }
 
 /* Every form under each cache policy that it goes with, of a mixture, too, whose experts' choices

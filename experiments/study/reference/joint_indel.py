@@ -18,14 +18,11 @@ more for each block, which stores it as the pass before has left it, is counted 
 Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 """
 
-import json
-import os
 
 import numpy
 import torch
 
-from dllm_cache import OUTPUT_TOKENS
-from joint_threshold import MODEL, PROMPTS, Model
+from joint_threshold import decode_canvas, write_tokens
 from self_speculation import probabilities
 
 TOKENS = "tests/golden/engine/joint-indel/tokens.jsonl"
@@ -132,28 +129,9 @@ def decode_block(model, before, x, setting):
     return passes + changed + 1, block.replaced, block.dropped, block.inserted
 
 
-def decode(model, prompt, setting):
-    block = model.config.block_size
-    canvas = torch.tensor(prompt + [model.config.mask_token_id] * OUTPUT_TOKENS)
-    sums = [0, 0, 0, 0]
-    for first in range(len(prompt) // block * block, len(canvas), block):
-        of_block = decode_block(model, canvas[:first], canvas[first:first + block], setting)
-        sums = [a + b for a, b in zip(sums, of_block)]
-    return canvas[len(prompt):].tolist(), *sums
-
-
-def main():
-    model = Model(MODEL)
-    with open(PROMPTS) as file:
-        prompts = [json.loads(line)["ids"] for line in file]
-    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
-    torch.set_num_threads(1)
-    with torch.no_grad(), open(TOKENS, "w") as file:
-        for setting in SETTINGS:
-            tokens, passes, replaced, dropped, inserted = zip(*(decode(model, prompt, setting) for prompt in prompts))
-            file.write(json.dumps({**setting, "passes": passes, "replaced": replaced, "dropped": dropped,
-                                   "inserted": inserted, "tokens": tokens}) + "\n")
+def decode(model, prompt, number, setting):
+    return decode_canvas(model, prompt, lambda before, x: decode_block(model, before, x, setting))
 
 
 if __name__ == "__main__":
-    main()
+    write_tokens(TOKENS, SETTINGS, ("passes", "replaced", "dropped", "inserted"), decode)

@@ -123,28 +123,33 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
     return passes + 1, replaced
 
 
-def decode(model, prompt, setting):
+def decode_canvas(model, prompt, decode_block):
+    """The output's tokens, block by block by decode_block(before, x), which fills x in place; the sums of what it returns."""
     block = model.config.block_size
     canvas = torch.tensor(prompt + [model.config.mask_token_id] * OUTPUT_TOKENS)
-    passes = replaced = 0
-    for first in range(len(prompt) // block * block, len(canvas), block):
-        of_block = decode_block(model, canvas[:first], canvas[first:first + block], **setting)
-        passes, replaced = passes + of_block[0], replaced + of_block[1]
-    return canvas[len(prompt):].tolist(), passes, replaced
+    of_blocks = [decode_block(canvas[:first], canvas[first:first + block])
+                 for first in range(len(prompt) // block * block, len(canvas), block)]
+    return canvas[len(prompt):].tolist(), *map(sum, zip(*of_blocks))
 
 
-def main():
+def write_tokens(path, settings, names, decode):
+    """A line of JSON for each setting: it, and of every prompt what decode(model, prompt, number, setting) counts, by `names`,
+    and the tokens, which it returns first."""
     with open(PROMPTS) as file:
         prompts = [json.loads(line)["ids"] for line in file]
-    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     torch.set_num_threads(1)
-    with torch.no_grad(), open(TOKENS, "w") as file:
-        for setting in SETTINGS:
-            of = {k: v for k, v in setting.items() if k != "model"}
+    with torch.no_grad(), open(path, "w") as file:
+        for setting in settings:
+            of = {key: value for key, value in setting.items() if key != "model"}
             model = Model(setting.get("model", MODEL))
-            tokens, passes, replaced = zip(*(decode(model, prompt, of) for prompt in prompts))
-            file.write(json.dumps({**setting, "passes": passes, "replaced": replaced, "tokens": tokens}) + "\n")
+            tokens, *counts = zip(*(decode(model, prompt, number, of) for number, prompt in enumerate(prompts)))
+            file.write(json.dumps({**setting, **dict(zip(names, counts)), "tokens": tokens}) + "\n")
+
+
+def decode(model, prompt, number, setting):
+    return decode_canvas(model, prompt, lambda before, x: decode_block(model, before, x, **setting))
 
 
 if __name__ == "__main__":
-    main()
+    write_tokens(TOKENS, SETTINGS, ("passes", "replaced"), decode)

@@ -19,15 +19,13 @@ itself. There is no self-conditioning. Draws are the engine's own (sim/base/rng.
 Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 """
 
-import json
 import math
-import os
 
 import numpy
 import torch
 
 from dllm_cache import OUTPUT_TOKENS
-from joint_threshold import MODEL, PROMPTS, Model
+from joint_threshold import write_tokens
 
 TOKENS = "tests/golden/engine/renoise/tokens.jsonl"
 TRAINED = "experiments/train/models/sdar-2m-all"
@@ -112,17 +110,5 @@ def decode(model, prompt, number, block, entropy_bound, confidence_threshold=0.0
     return x[len(prompt):], passes
 
 
-def main():
-    with open(PROMPTS) as file:
-        prompts = [json.loads(line)["ids"] for line in file]
-    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
-    torch.set_num_threads(1)
-    with torch.no_grad(), open(TOKENS, "w") as file:
-        for setting in SETTINGS:
-            model, keys = Model(setting.get("model", MODEL)), {k: v for k, v in setting.items() if k != "model"}
-            tokens, passes = zip(*(decode(model, p, i, **keys) for i, p in enumerate(prompts)))
-            file.write(json.dumps({**setting, "passes": passes, "tokens": tokens}) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    write_tokens(TOKENS, SETTINGS, ("passes",), lambda model, prompt, number, setting: decode(model, prompt, number, **setting))

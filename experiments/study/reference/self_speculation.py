@@ -17,15 +17,12 @@ the engine's own (sim/base/rng.h, kernels/rules/keyed.h).
 Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 """
 
-import json
 import math
-import os
 
 import numpy
 import torch
 
-from dllm_cache import OUTPUT_TOKENS
-from joint_threshold import MODEL, PROMPTS, Model
+from joint_threshold import decode_canvas, write_tokens
 from renoise import bits, key_of, noise
 
 TOKENS = "tests/golden/engine/self-speculation/tokens.jsonl"
@@ -126,27 +123,8 @@ def decode_block(model, number, before, x, setting):
 
 
 def decode(model, prompt, number, setting):
-    block = model.config.block_size
-    canvas = torch.tensor(prompt + [model.config.mask_token_id] * OUTPUT_TOKENS)
-    sums = [0, 0, 0, 0]
-    for first in range(len(prompt) // block * block, len(canvas), block):
-        of_block = decode_block(model, number, canvas[:first], canvas[first:first + block], setting)
-        sums = [a + b for a, b in zip(sums, of_block)]
-    return canvas[len(prompt):].tolist(), *sums
-
-
-def main():
-    model = Model(MODEL)
-    with open(PROMPTS) as file:
-        prompts = [json.loads(line)["ids"] for line in file]
-    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
-    torch.set_num_threads(1)
-    with torch.no_grad(), open(TOKENS, "w") as file:
-        for setting in SETTINGS:
-            tokens, passes, checks, stood, run = zip(*(decode(model, p, i, setting) for i, p in enumerate(prompts)))
-            file.write(json.dumps({**setting, "passes": passes, "checks": checks, "accepted": stood, "run": run,
-                                   "tokens": tokens}) + "\n")
+    return decode_canvas(model, prompt, lambda before, x: decode_block(model, number, before, x, setting))
 
 
 if __name__ == "__main__":
-    main()
+    write_tokens(TOKENS, SETTINGS, ("passes", "checks", "accepted", "run"), decode)
