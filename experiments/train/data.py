@@ -126,7 +126,7 @@ def canvas_row(prompt, output, r):
 
 def noise_row(prompt, output, r):
     """For canvases of BLOCK that begin at the prompt's end: the text as decoding keeps it, without its last canvas (kind 0),
-    and behind it the canvases, whose kinds count them from 1. Between the two, what fills a block. Returns ids, places, kinds."""
+    and after it the canvases, whose kinds count them from 1. Between the two, what fills a block. Returns ids, places, kinds."""
     n = -(-len(output) // BLOCK) * BLOCK + (BLOCK if r.random() < 0.1 else 0)
     ids = prompt + output + [END_ID] * (n - len(output))
     kept = -(-(len(ids) - BLOCK) // BLOCK) * BLOCK

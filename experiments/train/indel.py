@@ -1,5 +1,5 @@
-"""Decoding with insertion and deletion (LLaDA2.2's report, section 3.1; SGLang's JointThresholdInDel), which the engine does not
-run: it leaves each token where it was written.
+"""Decoding with insertion and deletion (LLaDA2.2's report, section 3.1; SGLang's JointThresholdInDel) in PyTorch. The engine
+runs it as `joint-indel`, from masks alone: here a block may begin with a disordered solution, too, and control tokens are barred.
 
   indel.py FOLDER [--tasks easy,hops] [--limit 64] [--threshold 0.5] [--edit 0] [--fixed] [--disarray]
 
