@@ -144,9 +144,9 @@ static void test_keep(void) {
     struct array *cache = array_new((size_t)n_cache * 2), *starts = integers(start, b + 1);
     struct array *owners = integers(owner, n), *rows = integers(row, n);
     struct array *kepts = integers(kept, b), *cache_starts = longs(cache_start, b);
-    struct call_keep call = {k->host,    v->host,     start,       owner,      row,
-                             kept,       cache_start, cache->host, stride,     b,
-                             (int32_t)n, n_kv_heads,  size,        KERNEL_BF16};
+    struct call_keep call = {k->host,    v->host,     start,       owner,  row,
+                             kept,       cache_start, cache->host, stride, b,
+                             (int32_t)n, n_kv_heads,  size,        false,  KERNEL_BF16};
     ref_keep(&call);
     call.k = k->device;
     call.v = v->device;
