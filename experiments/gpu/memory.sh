@@ -1,7 +1,7 @@
 #!/bin/bash
 # Whether any system that runs live touches memory on this card that it should not, or reads what nothing wrote: each of
 # `list systems` serves a few requests with a small checkpoint under compute-sanitizer's memcheck and initcheck.
-# Usage: memory.sh BUILD OUT [SYSTEM...]; without systems all that run live. About ten minutes.
+# Usage: memory.sh BUILD OUT [SYSTEM[:KEY=VALUE]...]; without systems all that run live. About an hour, one after the other.
 # Needs BUILD/portable/unmask, BUILD/kernels/libunmask_cuda.so and compute-sanitizer (SANITIZER=PATH), which comes with
 # the toolkit. TOOLS='memcheck' takes one tool. BACKEND=cpu runs the same without card and tool, to see what would run.
 # OUTPUT, REQUESTS, MEMORY: tokens of an answer, requests, the share of the memory that is taken.
@@ -40,7 +40,7 @@ under() {
 # TOOL: of the system, with the checkpoint. Prints the column's word.
 check() {
     rm -f "$out/$name-$1.txt"
-    under "$1" run --system "$name" --model "$models/$model" --weights "$models/$model" "${on[@]}" --clock virtual \
+    under "$1" run --system "${name%%:*}" "${setting[@]}" --model "$models/$model" --weights "$models/$model" "${on[@]}" --clock virtual \
         --set memory_utilization="$memory" "${load[@]}" --requests "${REQUESTS:-4}" --rate 1000 \
         --output-tokens "${OUTPUT:-48}" --json >"$out/$name-$1.json" 2>"$out/$name-$1.err"
     status=$?
@@ -56,7 +56,7 @@ check() {
 # The first checkpoint that the system takes.
 model_of() {
     for model in llada-2m sdar-2m; do
-        "$unmask" run --system "$1" --model "$models/$model" --roofline "${load[@]}" --requests 1 >/dev/null 2>&1 &&
+        "$unmask" run --system "${1%%:*}" "${setting[@]}" --model "$models/$model" --roofline "${load[@]}" --requests 1 >/dev/null 2>&1 &&
             echo "$model" && return
     done
     echo none
@@ -69,6 +69,8 @@ printf '%-24s %-10s' system checkpoint
 printf ' %12s' $tools
 printf ' %8s\n' seconds
 for name; do
+    setting=()
+    case $name in *:*) setting=(--set "${name#*:}") ;; esac
     began=$(date +%s) model=$(model_of "$name")
     printf '%-24s %-10s' "$name" "$model"
     for tool in $tools; do
