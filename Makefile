@@ -312,6 +312,9 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)python3 tests/freeze.py self-test
 	$(say) LINT "plain English"
 	$(Q)python3 tests/words.py
+	$(say) LINT "GPU suites compile" # they are built with the kernels alone, minutes of nvcc, and calls grow members
+	$(Q)[ ! -e $(or $(TOOLKIT),/usr)/include/cuda_runtime_api.h ] || for f in tests/gpu/*.c; do \
+	    $(CC) $(CSTD) $(OUR_CPPFLAGS) $(CPPFLAGS) $(TOOLKIT:%=-isystem %/include) -fsyntax-only -Wall -Wextra -Werror $$f || exit 1; done
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(OUR_CPPFLAGS) $(DATA_DIR) \
