@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/monotonic.h"
 #include "sim/serve/positions.h"
 #include "sim/system/system_step.h"
 
@@ -105,10 +106,16 @@ static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s,
     struct live_times times;
     struct completion priced;
     planned.is_recorded = step->positions != NULL;
+    /* What the record's card idled is not what this one does: nothing is waited for, and where there
+     * are several each rests while the others carry out their steps. */
+    if (flight->carried_ns != 0) {
+        compared->idle_ns = (double)(monotonic_ns() - flight->carried_ns);
+    }
     int status = by_operator ? fleet_operators(fleet, on, &planned, NULL, ns, err) : 0;
     status = status == 0
                  ? fleet_execute(fleet, on, &planned, step->steps, step->commits, &times, err)
                  : status;
+    flight->carried_ns = monotonic_ns();
     status = status == 0 ? play(meter->rerun_pricer, flight, step->steps, false,
                                 (int64_t)compared->idle_ns, &priced, err)
                          : status;
@@ -124,7 +131,6 @@ static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s,
     }
     accuracy_add(accuracy, compared);
     accuracy_time(accuracy, submission, compared, step->start_ns, step->end_ns);
-    compared->idle_ns = 0; /* of the next, which follows at once */
     return 0;
 }
 

@@ -40,6 +40,7 @@ struct metered_flight {
     struct step_shape shape; /* once it is over: what a device's eviction left of it */
     double idle_ns;          /* of its card before it */
     int64_t end_ns;          /* of the replica's batch before it */
+    int64_t carried_ns;      /* when its card had carried one out, of monotonic_ns; 0: none yet */
 };
 
 struct meter {

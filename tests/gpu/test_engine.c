@@ -1,9 +1,10 @@
 /* The engine on a GPU: logits of small checkpoints against PyTorch's, the same steps on the GPU and
  * on the CPU under every cache policy, the same requests alone and together, and what FOCUS evicts
  * by the word of the device and of the host. A plain program:
- * `test_engine [LIBRARY [small | patterns | fp8]]`, run where the repository's data is
+ * `test_engine [LIBRARY [small | PART]]`, run where the repository's data is
  * (UNMASK_DATA), prints a line for each comparison and the count of failures; `small` keeps to what
- * a memory checker gets through, `patterns` to SparseD, `fp8` to models in fp8. */
+ * a memory checker gets through, PART to one of main's: the CPU's side takes most of the time, and
+ * parts that run next to each other take a core each. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -634,9 +635,11 @@ static void compare_all_prefixes(void) {
 
 static const char *const models[] = {"llada-tiny", "dream-tiny"};
 static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+static const char *const ways[] = {NULL, "runtime.vmm", "runtime.batch_invariant"};
+static bool small;
 
 /* Heads of all other sizes, under each cache policy. */
-static void compare_heads(bool small) {
+static void compare_heads(void) {
     static const int sizes[] = {64, 96, 256};
     for (int i = 0; i < 3; i++) {
         head_size = sizes[i];
@@ -653,13 +656,13 @@ static void compare_heads(bool small) {
 }
 
 /* Patterns, which some step of each request chooses. */
-static void compare_patterns(const char *const two[2], const char *const ways[3]) {
+static void compare_patterns(void) {
     for (int i = 0; i < 3; i++) {
-        compare_with_cpu(two[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
+        compare_with_cpu(models[i % 2], "sparse-attention", i == 1 ? "on" : "off", ways[i]);
     }
-    compare_with_cpu(two[0], "sparse-attention", "on", NULL);
-    compare_with_alone(two[0], "sparse-attention", "off");
-    compare_with_alone(two[1], "sparse-attention", "on");
+    compare_with_cpu(models[0], "sparse-attention", "on", NULL);
+    compare_with_alone(models[0], "sparse-attention", "off");
+    compare_with_alone(models[1], "sparse-attention", "on");
 }
 
 /* Every form under each cache policy that it goes with, of a mixture, too, whose experts' choices
@@ -691,31 +694,17 @@ static void compare_fp8(void) {
     form = (struct form){NULL, NULL, NULL, NULL};
 }
 
-int main(int argc, char **argv) {
-    static const char *const ways[] = {NULL, "runtime.vmm", "runtime.batch_invariant"};
-    library = argc > 1 ? argv[1] : NULL;
-    if (argc > 2 && strcmp(argv[2], "patterns") == 0) {
-        compare_patterns(models, ways);
-        return told();
-    }
-    if (argc > 2 && strcmp(argv[2], "prefixes") == 0) {
-        compare_all_prefixes();
-        return told();
-    }
-    if (argc > 2 && strcmp(argv[2], "fp8") == 0) {
-        compare_fp8();
-        return told();
-    }
+static void compare_all_golden(void) {
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
         compare_with_golden(&llada_wide, ffn_chunks[i]);
         compare_with_golden(&dream_wide, ffn_chunks[i]);
     }
-    bool small = argc > 2;
     compare_loops("fixed");
     compare_loops("threshold");
-    compare_all_prefixes();
-    compare_heads(small);
+}
+
+static void compare_caches(void) {
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
             compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off", NULL);
@@ -726,29 +715,52 @@ int main(int argc, char **argv) {
         compare_with_cpu("llada-moe-tiny", caches[c], c % 2 == 0 ? "off" : "on", NULL);
     }
     compare_with_alone("llada-moe-tiny", "dual", "on");
+}
+
+/* Mapped memory, steps that hold an iteration of all requests, the same sums in every batch. */
+static void compare_ways(void) {
     for (int c = small ? 4 : 0; c < 5; c++) {
         compare_with_cpu(models[0], caches[c], "off", "runtime.vmm");
-    }
-    for (int c = small ? 4 : 0; c < 5; c++) {
         compare_with_cpu(models[c % 2], caches[c], "off", "iteration");
     }
     for (int c = small ? 4 : 2; c < 5; c += 2) {
         compare_with_cpu(models[1], caches[c], "on", "runtime.batch_invariant");
     }
-    for (int i = 0; i < 3; i++) { /* positions that lie scattered */
+}
+
+/* Positions that lie scattered, and features, of which layers pick rows. */
+static void compare_scattered(void) {
+    for (int i = 0; i < 3; i++) {
         compare_with_cpu(models[0], "dkv-decode", i == 1 ? "on" : "off", ways[i]);
-    }
-    compare_with_cpu("llada-moe-tiny", "dkv-decode", "on", NULL);
-    compare_with_alone(models[0], "dkv-decode", "off");
-    for (int i = 0; i < 3; i++) { /* features, of which layers pick rows */
         compare_with_cpu(models[i % 2], "dllm-cache", i == 1 ? "on" : "off", ways[i]);
     }
+    compare_with_cpu("llada-moe-tiny", "dkv-decode", "on", NULL);
     compare_with_cpu("llada-moe-tiny", "dllm-cache", "off", NULL);
     compare_with_cpu(models[0], "dllm-cache", "off", "iteration");
+    compare_with_alone(models[0], "dkv-decode", "off");
     compare_with_alone(models[1], "dllm-cache", "off");
-    compare_patterns(models, ways);
-    if (!small) {
-        compare_fp8();
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*compare)(void);
+        bool small_too;
+    } parts[] = {{"golden", compare_all_golden, true}, {"prefixes", compare_all_prefixes, true},
+                 {"heads", compare_heads, true},       {"caches", compare_caches, true},
+                 {"ways", compare_ways, true},         {"scattered", compare_scattered, true},
+                 {"patterns", compare_patterns, true}, {"fp8", compare_fp8, false}};
+    const char *part = argc > 2 ? argv[2] : "";
+    library = argc > 1 ? argv[1] : NULL;
+    small = strcmp(part, "small") == 0;
+    bool known = small || *part == 0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const bool named = strcmp(part, parts[i].name) == 0;
+        known |= named;
+        if (named || *part == 0 || (small && parts[i].small_too)) {
+            parts[i].compare();
+        }
     }
+    check(known, "a part that is known, not %s", part);
     return told();
 }
