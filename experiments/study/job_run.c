@@ -33,7 +33,7 @@ static int take_objective(const json_t *args, struct slo *slo, struct err *err) 
 
 /* Paths are looked for as other files of a study are. */
 struct live_paths {
-    char weights[1024], tokenizer[1024], reference[1024], config[256];
+    char weights[1024], tokenizer[1024], reference[1024], workload[1024], config[256];
 };
 
 static const char *path_of(const json_t *args, const char *key, char path[1024]) {
@@ -99,6 +99,9 @@ static int run(void **state, const json_t *args, json_t *row, json_t *rows, stru
                                   .workload = job_text(args, "workload"),
                                   .settings = settings};
     struct live_paths paths;
+    if (strchr(request.workload, '/') != NULL) {
+        request.workload = path_of(args, "workload", paths.workload);
+    }
     bool bounds = false;
     json_t *summary = NULL;
     int status = job_settings(args, settings, &request.n_settings, err);

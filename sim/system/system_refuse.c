@@ -107,6 +107,13 @@ static int check_noise(const struct system *s, struct err *err) {
                          "commits positions for good: set decoder = renoise",
                          s->model->title, name);
     }
+    const struct renoise *numbers = s->decoder_state;
+    if (decoder == &decoder_renoise && numbers->t_min > numbers->t_max) {
+        return err_usage(err,
+                         "decoder %s comes down from a temperature of %g to %g: set decoder.t_min "
+                         "to decoder.t_max at most",
+                         name, numbers->t_max, numbers->t_min);
+    }
     const char *without = settings->iteration != ITERATION_PLAIN     ? "iteration = plain"
                           : settings->sampling                       ? "sampling = off"
                           : settings->logit_scope == LOGITS_MASKED   ? "logit_scope = queries"
