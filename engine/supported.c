@@ -1,6 +1,7 @@
 #include "engine/supported.h"
 
 #include "engine/op/op.h"
+#include "engine/op/packed.h"
 #include "engine/session/session.h"
 #include "sim/decode/block.h"
 #include "sim/policy/decoder/moving.h"
@@ -53,6 +54,14 @@ static bool ranks_wide_blocks(const struct system *s) {
 
 static bool divides_alone(const struct system *s) {
     return s->settings.temperature != 1 && !system_reads_logits(s);
+}
+
+static bool has_odd_pages(const struct system *s) {
+    return s->rows.kind == ROW_EXACT && !packed_takes_pages(s->settings.page_tokens);
+}
+
+static bool samples_a_part(const struct system *s) {
+    return s->settings.sample_scope != SAMPLES_LOGITS;
 }
 
 static bool has_odd_rows(const struct system *s) {
@@ -232,6 +241,10 @@ const struct feature feature_table[] = {
      "the engine divides logits where they are stored and drawn from",
      "runtime.fused_head = off and another decoder than credit, iteration = plain, or "
      "temperature = 1"},
+    {OF_SYSTEM, LIVE, "pages of no power of two from 4 to 256 rows", has_odd_pages,
+     "the engine's kernels find the page of a row by a shift", "page_tokens = 16"},
+    {OF_SYSTEM, LIVE, "logits of which a part is sampled (sample_scope = output)", samples_a_part,
+     "the engine computes no logits but those that it looks at", "sample_scope = logits"},
     {OF_SYSTEM, LIVE, "cached rows of no multiple of 8 values", has_odd_rows,
      "the engine's kernels read 8 at once", NULL},
     {OF_SYSTEM, WHERE_CPU, "numbers in another type than f32", is_not_f32,

@@ -7,6 +7,7 @@
 
 #include "engine/calibrate/calibration_stage.h"
 #include "engine/calibrate/measure.h"
+#include "engine/op/packed.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
@@ -37,7 +38,7 @@ static int check_asked(const struct calibration_request *request, int64_t page_r
         return err_usage(err, "a calibration of %s takes %" PRId64 " to %d tokens, not %" PRId64,
                          model->name, least_tokens(model), INT32_MAX / KV_ROWS_PER_TOKEN, max);
     }
-    if (page_rows > 0 && (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0)) {
+    if (page_rows > 0 && !packed_takes_pages(page_rows)) {
         return err_usage(err,
                          "%s has pages of %" PRId64 " rows, but the kernels take a power of two "
                          "from 4 to 256",

@@ -98,7 +98,7 @@ static int32_t table_width(int32_t n_pages) {
 static int open_pages(struct packed *packed, const struct graph *graph, struct err *err) {
     const struct step_limits *limits = &packed->limits;
     const int64_t page_rows = limits->page_rows;
-    if (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0) {
+    if (!packed_takes_pages(page_rows)) {
         return err_usage(err,
                          "pages of %" PRId64 " rows, but the kernels take a power of two from 4 to "
                          "256",

@@ -106,6 +106,11 @@ struct packed {
     int64_t offset_bytes[PACKED_ARRAY_COUNT], bytes;
 };
 
+/* Rows of a page, as kernels find the page of a row: 4 to 256, a power of two. */
+static inline bool packed_takes_pages(int64_t page_rows) {
+    return page_rows >= 4 && page_rows <= 256 && (page_rows & (page_rows - 1)) == 0;
+}
+
 /* On error nothing needs releasing. */
 int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
                 struct err *err);

@@ -227,7 +227,7 @@ static int plan_store(struct members *members, const struct request *request, ui
 /* The positions that the span's logit rows decide on, of which the masked ones alone where the
  * scope says so. */
 static struct range scope_of(const struct settings *settings, const struct request *request) {
-    bool is_full = request->span.queries == request->canvas_tokens;
+    bool is_full = !request->span.exact && request->span.queries == request->canvas_tokens;
     const struct range block = {window_first(request), request->span.logit_rows > 0
                                                            ? window_end(request)
                                                            : window_first(request)};

@@ -25,6 +25,10 @@ static const struct option own_options[] = {
     {"anyway", NULL,
      "print errors though the log says that weights, types or speculation differ [--log != none]",
      false},
+    {"shared", NULL,
+     "take a record though it says that others computed on the device meanwhile, it was slowed or "
+     "the server was stopped",
+     false},
     {"max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's",
      false},
     {"max-num-batched-tokens", "N",
@@ -122,6 +126,17 @@ static int check_log(const struct options *options, const struct start_log *log,
                      "%s: the server ran with %s, which is not simulated: errors would be those of "
                      "another server (--anyway prints them)",
                      options_text(options, "log"), differs);
+}
+
+/* Errors would be those of what else happened. */
+static int check_spoilt(const struct options *options, const struct timings *source,
+                        struct err *err) {
+    return source->spoilt == NULL || options_has(options, "shared")
+               ? 0
+               : err_world(err,
+                           "%s is left out, for its times are not the device's own: %s (--shared "
+                           "takes it)",
+                           options_text(options, "measured"), source->spoilt);
 }
 
 static int simulate(const struct start_log *log, struct server *server, struct asked *asked,
@@ -255,6 +270,7 @@ static int run(const struct options *options, struct err *err) {
     struct start_log *log = mem_zeroed(1, sizeof *log);
     struct server *server = mem_unwritten(1, sizeof *server);
     int status = server_read(path, path, server, err);
+    status = status == 0 ? check_spoilt(options, &server->source, err) : status;
     if (status == 0 && options_has(options, "client")) {
         status = server_read_client(options_text(options, "client"), server, err);
     }

@@ -36,7 +36,7 @@ one() {
     wait $server || return 1
     echo "== $model, $1 requests a second, $count requests"
     # shellcheck disable=SC2086
-    "$unmask" validate --measured "$name.db" --client "$name.json" ${PROFILE:+--profile "$PROFILE"}
+    "$unmask" validate --measured "$name.db" ${SHARED:+--shared} --client "$name.json" ${PROFILE:+--profile "$PROFILE"}
 }
 
 for rate; do

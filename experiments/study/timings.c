@@ -1,6 +1,7 @@
 #include "experiments/study/timings.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +11,12 @@
 #include "analysis/store/store.h"
 #include "sim/base/input/csv.h"
 #include "sim/base/mem.h"
+#include "sim/base/warning.h"
 
 void timings_fini(struct timings *measured) {
     free(measured->records);
     free(measured->config);
+    free(measured->spoilt);
     *measured = (struct timings){0};
 }
 
@@ -130,6 +133,28 @@ struct only_run {
     int64_t n, run;
 };
 
+/* The sentence, to be freed; NULL: there is none. */
+static char *read_spoilt(const char *summary) {
+    static const enum warning_code codes[] = {WARNING_DEVICE_SHARED, WARNING_DEVICE_SLOWED,
+                                              WARNING_PROCESS_STOPPED};
+    json_t *read = summary != NULL ? json_loads(summary, 0, NULL) : NULL;
+    const json_t *warnings = json_object_get(read, "warnings");
+    char *found = NULL;
+    for (size_t i = 0; i < json_array_size(warnings) && found == NULL; i++) {
+        const json_t *warning = json_array_get(warnings, i);
+        const char *code = json_string_value(json_object_get(warning, "code"));
+        const char *text = json_string_value(json_object_get(warning, "text"));
+        for (size_t c = 0; c < sizeof codes / sizeof codes[0]; c++) {
+            if (code != NULL && text != NULL && strcmp(code, warning_words[codes[c]]) == 0) {
+                found = mem_text(text);
+                break;
+            }
+        }
+    }
+    json_decref(read);
+    return found;
+}
+
 static int on_run(void *state, const struct stored_run *run, struct err *err) {
     struct only_run *only = state;
     (void)err;
@@ -140,6 +165,8 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
     snprintf(only->out->gpu, sizeof only->out->gpu, "%s", run->gpu);
     free(only->out->config);
     only->out->config = run->config != NULL ? mem_text(run->config) : NULL;
+    free(only->out->spoilt);
+    only->out->spoilt = read_spoilt(run->summary);
     return 0;
 }
 

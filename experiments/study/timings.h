@@ -27,6 +27,9 @@ struct timings {
     bool lacks_arrivals; /* the client does not say when it sent them: all arrive at 0 */
     /* Of a database, what was served: names; the configuration as text, owned. "" and NULL. */
     char system[64], model[256], gpu[64], *config;
+    /* Its first warning that its times are not the device's own (device-shared, device-slowed,
+     * process-stopped), owned; NULL: there is none. */
+    char *spoilt;
 };
 
 /* ERR_WORLD says what is wrong, with its line where there are lines. The caller runs timings_fini

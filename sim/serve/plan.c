@@ -127,7 +127,8 @@ static bool recalls_counts(const struct lifecycle *life, const struct tracked *t
 
 void plan_scope(const struct system *system, uint32_t candidates, struct request *request) {
     struct span *span = &request->span;
-    bool first_pass = window_steps(request) == 0 && span->queries == request->canvas_tokens;
+    bool first_pass =
+        !span->exact && window_steps(request) == 0 && span->queries == request->canvas_tokens;
     span->logit_rows = system_scope_rows(
         &system->settings, span->logit_rows, request->output_tokens,
         rows_in_block(&request->rows, request),

@@ -124,13 +124,15 @@ static void add_draw(struct builder *b, int logits, int decided) {
 }
 
 /* The embedding that a step expects of each row: probabilities, of the stored logits where the
- * runtime has none, times the table of embeddings. A rank's are of its own tokens, by the largest
- * logit of all. */
+ * runtime has none, or has them in a narrower type, times the table of embeddings. A rank's are of
+ * its own tokens, by the largest logit of all. */
 static void add_expectation(struct builder *b, int logits, int decided, int probabilities,
                             int expected) {
     struct graph *g = b->g;
     const struct model *m = b->m;
-    if (probabilities < 0) {
+    const bool is_narrow = probabilities >= 0 &&
+                           g->tensors[probabilities].bytes.per < m->vocab * graph_element_bytes(g);
+    if (probabilities < 0 || is_narrow) {
         const int whole = ranks_read_logits(b) ? decided : -1;
         probabilities = add_logits(b, "probabilities", SYM_LOGIT_ROWS,
                                    model_logits_bytes_per_row(m, graph_element_bytes(g)));

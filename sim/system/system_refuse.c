@@ -239,6 +239,12 @@ static int check_rows(const struct system *s, struct err *err) {
                          "not bound: set kv = slab",
                          cache);
     }
+    if (s->rows.kind == ROW_FEATURES && layers == 1) {
+        return err_usage(err,
+                         "cache %s keeps what layers after the first gave, and one layer runs: set "
+                         "cache = none",
+                         cache);
+    }
     return 0;
 }
 

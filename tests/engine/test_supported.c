@@ -60,6 +60,9 @@ static const struct {
     {"rules that rank", NULL, NULL, NULL},     /* changed below */
     {"a temperature other", "dllm-serve", "llada-tiny",
      "temperature=0.8 runtime.fused_head=on probabilities=kept storage.weights=f32"},
+    {"pages of no power", "sdar", "sdar-tiny", "page_tokens=5 storage.weights=f32"},
+    {"logits of which a part", "vanilla", "llada-tiny",
+     "runtime.fused_head=off sample_scope=output storage.weights=f32"},
     {"cached rows of no", NULL, NULL, NULL}, /* changed below */
     {"numbers in another type than f32", "dllm-serve", "llada-tiny", "storage.weights=bf16"},
     {"numbers in another type than bf16", NULL, NULL, NULL}, /* on a GPU, below */
@@ -144,6 +147,18 @@ TEST_EACH(a_system_that_has_a_feature_is_refused_where_it_is_lacked, N_CASES) {
     struct err err = {0};
     ck_assert_msg(!of_ranks || supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
     system_close(system);
+}
+
+TEST(pages_are_of_the_rows_that_kernels_take) {
+    for (uint32_t rows = 1; rows <= 1024; rows++) {
+        struct system *system = system_with("sdar", "sdar-tiny", "storage.weights=f32");
+        system->settings.page_tokens = rows;
+        const bool taken = rows == 4 || rows == 8 || rows == 16 || rows == 32 || rows == 64 ||
+                           rows == 128 || rows == 256;
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), taken ? NULL : row("pages of no"));
+        rows += rows > 300 ? 99 : 0;
+        system_close(system);
+    }
 }
 
 TEST(sizes_that_kernels_do_not_take_are_refused) {

@@ -1,4 +1,5 @@
 /* Measured servers: how near their simulation comes, and what it stands on. */
+#include <sqlite3.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -292,6 +293,34 @@ TEST(both_sides_count_alike) {
     ck_assert_double_eq_tol(server.measured.makespan_s, 5, 1e-9);
     ck_assert_double_eq_tol(server.measured.throughput_tok_s, 6 / 5.0, 1e-9);
     server_fini(&server);
+}
+
+static void change(const char *path, const char *statement) {
+    sqlite3 *db = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(db, statement, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+TEST(a_record_whose_times_are_others_too_is_taken_if_it_is_asked_for) {
+    static const char *const codes[] = {"device-shared", "device-slowed", "process-stopped"};
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = scratch_path("served.db");
+        char statement[512];
+        (void)remove(path);
+        free(PRINTS("run", "--system", "fast-dllm", "--model", "llada-tiny", "--gpu", "h200",
+                    "--requests", "2", "--input-tokens", "6", "--output-tokens", "32", "--db",
+                    path));
+        free(PRINTS("validate", "--measured", path));
+        snprintf(statement, sizeof statement,
+                 "UPDATE runs SET sha256 = NULL, summary = json_insert(summary, '$.warnings[#]', "
+                 "json('{\"code\": \"%s\", \"value\": 1, \"text\": \"as it was\"}'))",
+                 codes[i]);
+        change(path, statement);
+        REFUSES(1, "its times are not the device's own: as it was (--shared takes it)", "validate",
+                "--measured", path);
+        free(PRINTS("validate", "--measured", path, "--shared"));
+    }
 }
 
 TEST(the_command_compares_and_says_why_it_cannot) {

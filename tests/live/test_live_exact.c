@@ -183,7 +183,7 @@ TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "pages of 24 rows, but the kernels take a power of two from 4 to 256");
+    ASSERT_SAYS(err.text, "pages of no power of two from 4 to 256 rows");
     system_close(system);
 }
 

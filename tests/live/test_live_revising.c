@@ -40,4 +40,40 @@ TEST(tokens_passes_and_replaced_tokens_are_those_of_the_specification) {
     specified_each(TOKENS, N_SETTINGS, decodes_so);
 }
 
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    ck_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* A prompt and an output that one block holds: whose logits are computed changes no token. */
+TEST(a_canvas_of_one_block_is_decoded_alike_under_every_scope) {
+    static const char *const scopes[] = {"queries", "block", "generation"};
+    static const char *const decoders[][2] = {
+        {"decoder=joint-threshold", "decoder.edit_threshold=0"},
+        {"decoder=joint-indel", "decoder.insert_token=2000"},
+    };
+    char prompts[512], first[4096] = "", text[4096];
+    snprintf(prompts, sizeof prompts, "%s", scratch_path("short.jsonl"));
+    write_text(prompts, "{\"ids\": [5]}\n{\"ids\": [7, 8, 9, 10, 11]}\n");
+    for (size_t i = 0; i < 6; i++) {
+        const char *outputs = scratch_path("outputs.jsonl");
+        char scope[64];
+        snprintf(scope, sizeof scope, "logit_scope=%s", scopes[i % 3]);
+        free(PRINTS("run", "--backend", "cpu", "--clock", "virtual", "--weights", MODEL,
+                    "--workload", prompts, "--output-tokens", "3", "--eos", "none", "--system",
+                    "sglang", "--set", decoders[i / 3][0], "--set", decoders[i / 3][1], "--set",
+                    scope, "--set", "runtime.fused_head=off", "--outputs", outputs, "--set",
+                    i < 3 ? "decoder.zero_edits=on" : "decoder.delete_token=2001"));
+        FILE *file = fopen(outputs, "r");
+        ck_assert_ptr_nonnull(file);
+        const size_t n = fread(text, 1, sizeof text - 1, file);
+        text[n] = '\0';
+        fclose(file);
+        if (i % 3 == 0) {
+            memcpy(first, text, n + 1);
+        }
+        ck_assert_str_eq(text, first);
+    }
+}
+
 SUITE("live revising")

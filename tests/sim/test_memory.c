@@ -173,23 +173,44 @@ TEST(credit_is_planned_for_as_many_requests_as_may_run) {
 
 TEST(what_the_models_here_do_not_cover_is_refused) {
     static const struct {
-        const char *model, *key, *value, *sentence;
+        const char *system, *model, *key, *value, *sentence;
     } cases[] = {
-        {"sdar-8b", "page_tokens", "256", "SDAR-8B-Chat is block-causal and cache sparse-head for"},
-        {"llada-8b", "context_tokens", "200000", "context_tokens = 200000 exceeds the 4096"},
-        {"llada-8b", "cache", "dllm-cache", "cache dllm-cache runs layer 0 over whole canvases"},
+        {"dllm-cache", "llada-8b", "layers", "1", "and one layer runs: set cache = none"},
+        {"dllm-serve", "sdar-8b", "page_tokens", "256",
+         "SDAR-8B-Chat is block-causal and cache sparse-head for"},
+        {"dllm-serve", "llada-8b", "context_tokens", "200000",
+         "context_tokens = 200000 exceeds the 4096"},
+        {"dllm-serve", "llada-8b", "cache", "dllm-cache",
+         "cache dllm-cache runs layer 0 over whole canvases"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct setting setting = {.place = "test"};
         snprintf(setting.key, sizeof setting.key, "%s", cases[i].key);
         snprintf(setting.value, sizeof setting.value, "%s", cases[i].value);
         struct system_request request =
-            MAKE(struct system_request, .system = "dllm-serve", .model = cases[i].model,
+            MAKE(struct system_request, .system = cases[i].system, .model = cases[i].model,
                  .gpu = "h200", .roofline = true, .overrides = &setting, .n_overrides = 1);
         struct system *system = NULL;
         struct err err = {0};
         ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
         ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
+    }
+}
+
+/* Of stored probabilities that are narrower than the model's numbers nothing is multiplied. */
+TEST(smoothing_takes_probabilities_in_the_type_of_the_model) {
+    static const char *const types[] = {"bf16", "f32"};
+    for (size_t i = 0; i < 2; i++) {
+        char storage[64];
+        snprintf(storage, sizeof storage, "storage.weights=%s", types[i]);
+        const char *const settings[] = {"iteration=smooth", storage, NULL};
+        struct system *system = rig_system("sparse-dllm-published", "h200", true, settings);
+        uint32_t n_softmaxes = 0;
+        for (uint32_t op = 0; op < system->graph.n_ops; op++) {
+            n_softmaxes += strcmp(system->graph.ops[op].name, "softmax") == 0;
+        }
+        ck_assert_uint_eq(n_softmaxes, i + 1);
+        system_close(system);
     }
 }
 
