@@ -55,6 +55,47 @@ struct request_record request_record_of(const struct arrival *arrival) {
     };
 }
 
+struct request_record report_record_of(const struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    const struct tracked *tracked = &life->tracked[slot];
+    const struct shared *shared = life->sharing.tracks ? &life->sharing.of[slot] : NULL;
+    return (struct request_record){
+        .id = request->id,
+        .replica = tracked->replica,
+        .tenant = request->tenant,
+        .prompt_tokens = request->prompt_tokens,
+        .output_tokens = request->output_tokens,
+        .answer_tokens = tracked->answer_tokens,
+        .arrival_ns = request->arrival_ns,
+        .admitted_ns = request->admitted_ns,
+        .first_block_ns = request->first_token_ns,
+        .finished_ns = -1,
+        .steps = request->steps,
+        .refresh_steps = tracked->refresh_steps,
+        .preemptions = request->preemptions,
+        .first_block_tokens = tracked->first_block_tokens,
+        .tokens_processed = tracked->tokens_processed,
+        .committed_tokens = request->committed_tokens,
+        .steps_after_end = tracked->steps_after_end,
+        .tokens_after_end = tracked->tokens_after_end,
+        .prefix_tokens = tracked->prefix_tokens,
+        .shared_tokens = shared != NULL ? shared->shared_tokens : 0,
+        .shared_with = shared != NULL ? shared->shared_with : 0,
+        .session = tracked->session,
+        .deadline_ns = request->deadline_ns < INT64_MAX ? (uint64_t)request->deadline_ns : 0,
+        .priority = request->priority,
+        .predicted_tokens = request->predicted_tokens,
+        .follows = tracked->follows,
+        .place = tracked->place,
+        .temperature_millionths = request->sampling.temperature,
+        .top_p_millionths = request->sampling.top_p,
+        .top_k = request->sampling.top_k,
+        .sampling_seed = request->sampling.seed,
+        .revised_tokens = tracked->revised_tokens,
+        .pause_ns = tracked->pause_ns,
+    };
+}
+
 static int tell_event(const struct lifecycle *life, const struct event_record *record,
                       struct err *err) {
     for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
