@@ -591,7 +591,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     struct stepped stepped = {.cost = cost, .shape = shape, .price = out};
     struct known_steps *known = cost->steps;
     const uint64_t key = known != NULL ? known_step_key(shape->sym, &asked) : 0;
-    const size_t place = known_step_place(key);
+    const size_t place = known != NULL ? known_step_place(known, key) : 0;
     if (known != NULL && known->keys[place] == key) {
         *out = known->of[place].price;
         return;

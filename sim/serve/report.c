@@ -181,9 +181,10 @@ void report_members(const struct lifecycle *life, struct replica *replica) {
         replica->member_commits[i] = request->commit_tokens;
         replica->member_passes[i] = pass_of(life, request);
         replica->member_phases[i] = (uint8_t)request->span.phase;
-        if (replica->positions.lengths != NULL) {
-            replica->positions.lengths[i] = 0;
-        }
+    }
+    if (replica->positions.lengths != NULL) {
+        memset(replica->positions.lengths, 0,
+               replica->n_batch * sizeof *replica->positions.lengths);
     }
 }
 
