@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "sim/policy/cache/blocks.h"
-#include "sim/serve/unroll.h"
 
 const char *const reject_reason_names[REJECT_REASON_COUNT] = {
     "none",  "context", "kv",    "tokens", "activation", "queue", "shutdown", "own-1",
@@ -155,36 +154,44 @@ int report_request(struct lifecycle *life, const struct request_record *record, 
     return 0;
 }
 
-/* What the request's next step does to its active block: nothing, while it prefills. */
-static struct decode_pass pass_of(const struct lifecycle *life, const struct request *request) {
+/* What the request's next step does to its active block: nothing, while it prefills. `counts`: its
+ * decoder does; `evicts`: its cache policy. */
+static inline struct decode_pass pass_of(const struct request *request, bool counts, bool evicts) {
     const struct span *span = &request->span;
-    bool in_vain = unroll_block_was_done(life, request) && !span->exact;
+    const bool was_done = !counts && blocks_decide(request) && !window_is_open(request);
     if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
         return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
     }
-    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || in_vain) {
+    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || (was_done && !span->exact)) {
         return (struct decode_pass){0};
     }
     uint32_t processed =
         span->queries < window_uncached(request) ? span->queries : window_uncached(request);
     return (struct decode_pass){
         .processed = processed,
-        .kept = request->rows.chooser == CHOSEN_BY_POLICY ? window_kept(request) : processed,
+        .kept = evicts ? window_kept(request) : processed,
         .reach = window_reach(request),
     };
 }
 
 void report_members(const struct lifecycle *life, struct replica *replica) {
-    for (uint32_t i = 0; i < replica->n_batch; i++) {
-        const struct request *request = &life->requests[replica->batch[i]];
-        replica->member_ids[i] = request->id;
-        replica->member_commits[i] = request->commit_tokens;
-        replica->member_passes[i] = pass_of(life, request);
-        replica->member_phases[i] = (uint8_t)request->span.phase;
+    const struct request *requests = life->requests;
+    const uint32_t *batch = replica->batch, n = replica->n_batch;
+    const bool counts = life->system->decoder->count != NULL;
+    const bool evicts = life->system->rows.chooser == CHOSEN_BY_POLICY;
+    uint64_t *ids = replica->member_ids;
+    uint32_t *commits = replica->member_commits;
+    struct decode_pass *passes = replica->member_passes;
+    uint8_t *phases = replica->member_phases;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct request *request = &requests[batch[i]];
+        ids[i] = request->id;
+        commits[i] = request->commit_tokens;
+        passes[i] = pass_of(request, counts, evicts);
+        phases[i] = (uint8_t)request->span.phase;
     }
     if (replica->positions.lengths != NULL) {
-        memset(replica->positions.lengths, 0,
-               replica->n_batch * sizeof *replica->positions.lengths);
+        memset(replica->positions.lengths, 0, n * sizeof *replica->positions.lengths);
     }
 }
 
