@@ -19,20 +19,9 @@ struct known_steps {
     } of[KNOWN_STEPS];
 };
 
-/* Sums are small beside 64 bits: a polynomial in an odd number tells them apart, and takes less
- * than half the time of captured_hash. */
 static inline uint64_t known_step_key(const int64_t sym[SYM_COUNT],
                                       const struct chunk_rows *chunks) {
-    enum { LANES = 4 }; /* which the processor multiplies side by side */
-    uint64_t lanes[LANES] = {1, 2, 3, 4}, key = 0;
-    for (int i = 0; i < SYM_COUNT; i += LANES) {
-        for (int lane = 0; lane < LANES && i + lane < SYM_COUNT; lane++) {
-            lanes[lane] = lanes[lane] * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)sym[i + lane];
-        }
-    }
-    for (int i = 0; i < LANES; i++) {
-        key = captured_hash_word(key, lanes[i]);
-    }
+    uint64_t key = captured_sums_hash(sym);
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         key = captured_hash_word(key, (uint64_t)chunks->of[kind]);
     }

@@ -620,11 +620,13 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
 }
 
 bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
-                struct captured *captured, struct step_price *price) {
-    struct stepped stepped = {.cost = cost, .shape = shape, .price = price};
+                struct captured *captured, const struct step_price *price,
+                struct step_price *issued) {
+    struct stepped stepped = {.cost = cost, .shape = shape, .price = issued};
     const bool issues = captured != NULL &&
                         captured_issues(captured, spans_key(price->launch_key, shape, page_rows));
     if (issues) {
+        *issued = *price;
         step_terms[TERM_ISSUED].apply(&stepped);
     }
     return issues;
