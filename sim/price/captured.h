@@ -76,8 +76,8 @@ static inline uint64_t captured_hash(const void *bytes, size_t n) {
     return hash;
 }
 
-/* Of a step's sums, which are small beside 64 bits: a polynomial in an odd number tells them apart
- * as well, and takes less than half the time of captured_hash. */
+/* Of a step's sums, which are small: a polynomial in an odd number tells them apart as well as
+ * captured_hash does, in less than half the time. */
 static inline uint64_t captured_sums_hash(const int64_t sym[SYM_COUNT]) {
     enum { LANES = 4 };
     uint64_t lanes[LANES] = {1, 2, 3, 4}, hash = 0;

@@ -264,6 +264,15 @@ static struct request request_of(const struct system *system, const struct arriv
     };
 }
 
+static struct tracked *track(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
+    if (life->recalls != NULL) {
+        life->recalls[slot] = (struct recall){0};
+    }
+    life->tracked[slot] = (struct tracked){
+        .session = arrival->session, .follows = arrival->follows, .place = arrival->place};
+    return &life->tracked[slot];
+}
+
 int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -281,12 +290,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     struct request *request = &life->requests[slot];
     life->n_used = slot < life->n_used ? life->n_used : slot + 1;
     *request = request_of(system, arrival);
-    struct tracked *tracked = &life->tracked[slot];
-    if (life->recalls != NULL) {
-        life->recalls[slot] = (struct recall){0};
-    }
-    *tracked = (struct tracked){
-        .session = arrival->session, .follows = arrival->follows, .place = arrival->place};
+    struct tracked *tracked = track(life, slot, arrival);
     cancel_from(life, slot, arrival->cancel_ns);
     sharing_arrive(life, slot, arrival);
     text_end_open(life, slot, arrival);
@@ -742,7 +746,6 @@ int lifecycle_plan_anew(struct lifecycle *life, struct replica *replica, uint32_
 /* What it committed stays, and its cached state does not. */
 static int forget(struct lifecycle *life, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
-    struct tracked *tracked = &life->tracked[slot];
     request->cached_tokens = 0;
     window_forget(request);
     if (lifecycle_recall(life, slot) != NULL) {
@@ -751,7 +754,7 @@ static int forget(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (life->has_positions) {
         positions_forget(&life->positions, slot);
     }
-    int status = plan_step(life, request, tracked, err);
+    int status = plan_step(life, request, &life->tracked[slot], err);
     return status != 0 ? status : sharing_wait(life, slot, err);
 }
 
