@@ -123,11 +123,6 @@ static void bytes_reserve(struct bytes *bytes, size_t capacity) {
     }
 }
 
-/* The caller has reserved MAX_VARINT_BYTES for each value. */
-static void put_varint(struct bytes *bytes, uint64_t value) {
-    bytes->n += varint_put(bytes->data + bytes->n, value);
-}
-
 /* The number in `members` of the record's batch, written only when it differs from the replica's
  * last one; 0 when the record names no members. */
 static int record_members(struct store *store, const struct step_record *r, int64_t *number,
@@ -144,11 +139,12 @@ static int record_members(struct store *store, const struct step_record *r, int6
     }
     struct bytes *batch = &store->scratch;
     bytes_reserve(batch, 2 * (size_t)MAX_VARINT_BYTES * r->n + 1);
-    batch->n = 0;
+    unsigned char *at = batch->data;
     for (uint32_t i = 0; i < r->n; i++) {
-        put_varint(batch, r->request_ids[i]);
-        put_varint(batch, r->commit_tokens[i]);
+        at += varint_put(at, r->request_ids[i]);
+        at += varint_put(at, r->commit_tokens[i]);
     }
+    batch->n = (size_t)(at - batch->data);
     struct last_members *last = &store->last[r->replica];
     if (last->number != 0 && last->batch.n == batch->n &&
         memcmp(last->batch.data, batch->data, batch->n) == 0) {
@@ -200,17 +196,16 @@ static int record_step(void *state, const struct step_record *r, struct err *err
     if (failed != 0) {
         return failed;
     }
-    unsigned char data[SYM_COUNT * MAX_VARINT_BYTES];
-    struct bytes symbols = {data, 0, sizeof data};
+    unsigned char symbols[SYM_COUNT * MAX_VARINT_BYTES], *end = symbols;
     for (int i = 0; i < SYM_COUNT; i++) {
-        put_varint(&symbols, (uint64_t)r->sym[i]);
+        end += varint_put(end, (uint64_t)r->sym[i]);
     }
     sqlite3_stmt *stmt = store->put_step;
     const int64_t values[] = {store->open.run, STEP_COLUMNS(COLUMN_VALUE) r->sym[SYM_TOKENS],
                               members};
     enum { N_VALUES = sizeof values / sizeof values[0] };
     bind_all(stmt, values, N_VALUES);
-    sqlite3_bind_blob(stmt, N_VALUES + 1, data, (int)symbols.n, SQLITE_STATIC);
+    sqlite3_bind_blob(stmt, N_VALUES + 1, symbols, (int)(end - symbols), SQLITE_STATIC);
     record_positions(store, r, N_VALUES + 2);
     store->open.n_steps++;
     return put_row(store, stmt, err);

@@ -10,6 +10,10 @@ enum { MAX_VARINT_BYTES = 10 };
 
 /* Writes it and returns how many bytes it took. */
 static inline size_t varint_put(unsigned char *at, uint64_t value) {
+    if (value < 0x80) { /* as most are */
+        at[0] = (unsigned char)value;
+        return 1;
+    }
     size_t n = 0;
     for (; value >= 0x80; value >>= 7) {
         at[n++] = (unsigned char)(value | 0x80);

@@ -76,6 +76,22 @@ static inline uint64_t captured_hash(const void *bytes, size_t n) {
     return hash;
 }
 
+/* Of a step's sums, which are small: a polynomial in an odd number tells them apart as well as
+ * captured_hash does, in less than half the time. */
+static inline uint64_t captured_sums_hash(const int64_t sym[SYM_COUNT]) {
+    enum { LANES = 4 };
+    uint64_t lanes[LANES] = {1, 2, 3, 4}, hash = 0;
+    for (int i = 0; i < SYM_COUNT; i += LANES) {
+        for (int lane = 0; lane < LANES && i + lane < SYM_COUNT; lane++) {
+            lanes[lane] = lanes[lane] * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)sym[i + lane];
+        }
+    }
+    for (int i = 0; i < LANES; i++) {
+        hash = captured_hash_word(hash, lanes[i]);
+    }
+    return hash;
+}
+
 /* Of a step in simulation, more exactly where its spans are given: launches go by the longest of
  * them, too, and by how many decide, which commit passes do not. They depend on what requests
  * attend to only by the pages, of `page_rows` rows, that the longest has, to a power of two;

@@ -11,7 +11,7 @@ enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10 };
 
 /* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
  * cache; keys stand apart, since most that are looked at are of other steps. A key is a hash, which
- * two steps share as good as never (captured_hash). */
+ * two steps share as good as never, and its price is in one of two places side by side. */
 struct known_steps {
     uint64_t keys[KNOWN_STEPS]; /* 0: free */
     struct {
@@ -21,15 +21,20 @@ struct known_steps {
 
 static inline uint64_t known_step_key(const int64_t sym[SYM_COUNT],
                                       const struct chunk_rows *chunks) {
-    uint64_t key = captured_hash(sym, SYM_COUNT * sizeof *sym);
+    uint64_t key = captured_sums_hash(sym);
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         key = captured_hash_word(key, (uint64_t)chunks->of[kind]);
     }
     return key > 0 ? key : 1;
 }
 
-static inline size_t known_step_place(uint64_t key) {
-    return key & (KNOWN_STEPS - 1);
+/* Where the price of a key is, if it is known, or takes the place of another. */
+static inline size_t known_step_place(const struct known_steps *known, uint64_t key) {
+    const size_t first = key & (KNOWN_STEPS - 1), second = first ^ 1;
+    if (known->keys[first] == key || known->keys[second] == key) {
+        return known->keys[first] == key ? first : second;
+    }
+    return known->keys[first] == 0 || known->keys[second] != 0 ? first : second;
 }
 
 /* Where the clock settles under such steps. */

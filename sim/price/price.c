@@ -591,7 +591,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     struct stepped stepped = {.cost = cost, .shape = shape, .price = out};
     struct known_steps *known = cost->steps;
     const uint64_t key = known != NULL ? known_step_key(shape->sym, &asked) : 0;
-    const size_t place = known_step_place(key);
+    const size_t place = known != NULL ? known_step_place(known, key) : 0;
     if (known != NULL && known->keys[place] == key) {
         *out = known->of[place].price;
         return;
@@ -620,11 +620,13 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
 }
 
 bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
-                struct captured *captured, struct step_price *price) {
-    struct stepped stepped = {.cost = cost, .shape = shape, .price = price};
+                struct captured *captured, const struct step_price *price,
+                struct step_price *issued) {
+    struct stepped stepped = {.cost = cost, .shape = shape, .price = issued};
     const bool issues = captured != NULL &&
                         captured_issues(captured, spans_key(price->launch_key, shape, page_rows));
     if (issues) {
+        *issued = *price;
         step_terms[TERM_ISSUED].apply(&stepped);
     }
     return issues;

@@ -111,11 +111,12 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
 /* Whether the profile has the extra time of steps that are not a captured graph. */
 bool cost_knows_issued(const struct cost_model *cost);
 
-/* Adds the extra time of the next step, or of those submitted at once, if it is not a captured
- * graph; true if it is not. `captured` NULL: the profile knows no difference; `page_rows` as in
- * captured_key. */
+/* Whether the next step, or those submitted at once, is not a captured graph; only then `issued` is
+ * its price with the extra time of that. `captured` NULL: the profile knows no difference;
+ * `page_rows` as in captured_key. */
 bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
-                struct captured *captured, struct step_price *price);
+                struct captured *captured, const struct step_price *price,
+                struct step_price *issued);
 
 /* The profile's clock and power model: prices are those at the highest clock. NULL: it has none,
  * and prices are those at the one clock of the measurement. */

@@ -37,7 +37,7 @@ static int take_held(struct lifecycle *life, uint32_t slot, bool *is_held, struc
 }
 
 static int take_out(struct lifecycle *life, uint32_t slot, struct err *err) {
-    const struct replica *replica = &life->replicas[life->tracked[slot].record.replica];
+    const struct replica *replica = &life->replicas[life->tracked[slot].replica];
     bool is_held;
     int status = take_held(life, slot, &is_held, err);
     if (status != 0 || is_held) {
@@ -70,7 +70,7 @@ int cancel_due(struct lifecycle *life, struct err *err) {
         if (tracked->cancel_ns <= 0 || !is_in_system(request)) {
             continue;
         }
-        const uint32_t index = tracked->record.replica;
+        const uint32_t index = tracked->replica;
         const bool is_due = tracked->cancel_ns <= life->now_ns;
         const bool computes = request->state == REQUEST_RUNNING && life->replicas[index].busy;
         if (is_due && !computes) {

@@ -185,7 +185,7 @@ int cluster_check_move(struct lifecycle *life, const struct route_move *move, st
     const struct request *request = &life->requests[move->slot];
     const struct tracked *tracked = &life->tracked[move->slot];
     const bool waits = request->state == REQUEST_QUEUED || request->state == REQUEST_PREEMPTED;
-    if (!waits || tracked->record.replica == move->to) {
+    if (!waits || tracked->replica == move->to) {
         return refuse(life, err,
                       "move names request %" PRIu64 ", which %s: only waiting requests move, to "
                       "another replica",

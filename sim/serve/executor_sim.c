@@ -21,10 +21,8 @@ struct flight {
     struct power_state clock; /* of its card, where the profile knows it */
     /* Which of its steps are graphs; owned, NULL: the profile knows no difference. */
     struct captured *captured;
-    /* What it runs, for as long as the same goes on: the counts and the members, where time passes
-     * between submissions. */
-    int64_t sym[SYM_COUNT];
-    uint64_t members;
+    /* A hash of what it runs, the counts and the members, where time passes between submissions. */
+    uint64_t runs;
 };
 
 /* What steps in a row take at a clock that follows their power, */
@@ -257,13 +255,9 @@ static void begin_steps(const struct executor_sim *sim, const struct flight *fli
                         struct clocked *c) {
     const struct step_shape *shape = c->submission->step.shape;
     const uint32_t page_rows = page_rows_of(sim->system);
-    c->issues = false;
-    c->highest = &flight->price;
-    if (flight->captured != NULL) {
-        c->issued = flight->price;
-        c->issues = cost_issue(sim->system->cost, shape, page_rows, flight->captured, &c->issued);
-        c->highest = c->issues ? &c->issued : &flight->price;
-    }
+    c->issues = cost_issue(sim->system->cost, shape, page_rows, flight->captured, &flight->price,
+                           &c->issued);
+    c->highest = c->issues ? &c->issued : &flight->price;
 }
 
 /* Step after step, for each leaves the clock to the next; once it is settled, to the last bit, the
@@ -392,10 +386,9 @@ static bool goes_on(const struct executor_sim *sim, struct flight *flight,
                     const struct submission *submission) {
     const struct planned_step *step = &submission->step;
     const uint64_t members = captured_hash(step->slots, step->n_slots * sizeof *step->slots);
-    const bool is_same = flight->end_ns == sim->now_ns && flight->members == members &&
-                         memcmp(flight->sym, step->shape->sym, sizeof flight->sym) == 0;
-    memcpy(flight->sym, step->shape->sym, sizeof flight->sym);
-    flight->members = members;
+    const uint64_t runs = captured_hash_word(members, captured_sums_hash(step->shape->sym));
+    const bool is_same = flight->end_ns == sim->now_ns && flight->runs == runs;
+    flight->runs = runs;
     return is_same;
 }
 

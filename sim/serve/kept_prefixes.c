@@ -10,7 +10,7 @@
 /* Which content the whole prefix stands in. */
 static uint32_t content_of(const struct lifecycle *life, uint32_t slot) {
     uint32_t until;
-    return contents_at(&life->sharing.contents, life->tracked[slot].shared.content,
+    return contents_at(&life->sharing.contents, life->sharing.of[slot].content,
                        life->requests[slot].prefix_tokens, &until);
 }
 
@@ -43,7 +43,7 @@ static int match(struct lifecycle *life, struct replica *replica, uint32_t slot,
 }
 
 int kept_prefixes_wait(struct lifecycle *life, uint32_t slot, struct err *err) {
-    const uint32_t index = life->tracked[slot].record.replica;
+    const uint32_t index = life->tracked[slot].replica;
     return life->sharing.leads ? match(life, &life->replicas[index], slot, err) : 0;
 }
 
@@ -74,8 +74,8 @@ int kept_prefixes_take(struct lifecycle *life, struct replica *replica, uint32_t
     }
     use(&replica->prefixes, item);
     return executor->take_prefix != NULL
-               ? executor->take_prefix(executor->state, life->tracked[slot].record.replica, slot,
-                                       request, item->first, err)
+               ? executor->take_prefix(executor->state, life->tracked[slot].replica, slot, request,
+                                       item->first, err)
                : 0;
 }
 
@@ -139,8 +139,8 @@ int kept_prefixes_keep(struct lifecycle *life, struct replica *replica, uint32_t
     contents_use(&life->sharing.contents, content);
     prefixes->changed = true;
     return executor->keep_prefix != NULL
-               ? executor->keep_prefix(executor->state, life->tracked[slot].record.replica, slot,
-                                       request, first, err)
+               ? executor->keep_prefix(executor->state, life->tracked[slot].replica, slot, request,
+                                       first, err)
                : 0;
 }
 

@@ -41,7 +41,7 @@ static int swap_out(struct lifecycle *life, struct replica *replica, uint32_t sl
                     struct err *err) {
     struct request *request = &life->requests[slot];
     const struct executor *executor = &life->asked->executor;
-    const uint32_t index = life->tracked[slot].record.replica;
+    const uint32_t index = life->tracked[slot].replica;
     life->tracked[slot].is_swapped = true;
     request->host_bytes = request->kv_held_bytes;
     replica->host_used_bytes += request->host_bytes;
@@ -69,17 +69,15 @@ static void drop(struct lifecycle *life, struct replica *replica, uint32_t slot)
     replica->host_used_bytes -= request->host_bytes;
     request->host_bytes = 0;
     if (executor->drop != NULL) {
-        executor->drop(executor->state, life->tracked[slot].record.replica, slot);
+        executor->drop(executor->state, life->tracked[slot].replica, slot);
     }
 }
 
 /* ---- arrival ---- */
 
-/* `tracked`: what is known of it, where it was looked at; NULL: it was not. */
 static int reject_arrival(struct lifecycle *life, const struct arrival *arrival,
-                          const struct tracked *tracked, enum reject_reason reason,
+                          struct request_record record, enum reject_reason reason,
                           struct err *err) {
-    struct request_record record = tracked != NULL ? tracked->record : request_record_of(arrival);
     record.answer_tokens = request_record_of(arrival).answer_tokens; /* no device said another */
     record.state = REQUEST_REJECTED;
     record.reason = reason;
@@ -137,8 +135,8 @@ static void take_slot(struct lifecycle *life, uint32_t slot) {
 static int place(struct lifecycle *life, uint32_t slot, uint32_t index, struct err *err) {
     const struct request *request = &life->requests[slot];
     struct replica *replica = &life->replicas[index];
-    life->tracked[slot].record.replica = index;
-    cluster_settle(life, life->tracked[slot].record.session, index);
+    life->tracked[slot].replica = index;
+    cluster_settle(life, life->tracked[slot].session, index);
     replica->outstanding_tokens += request->output_tokens - request->committed_tokens;
     replica->wake_ns = INT64_MAX;
     waiting_push(life, replica, slot);
@@ -151,7 +149,7 @@ static int place(struct lifecycle *life, uint32_t slot, uint32_t index, struct e
 /* To the replica that the router says; `*is_held`: it is held back until `*until_ns`. */
 static int route(struct lifecycle *life, uint32_t slot, bool *is_held, int64_t *until_ns,
                  struct err *err) {
-    const uint32_t home = cluster_home(life, life->tracked[slot].record.session);
+    const uint32_t home = cluster_home(life, life->tracked[slot].session);
     uint32_t chosen = cluster_route(life, slot, home, until_ns);
     *is_held = life->n_replicas > 1 && chosen == ROUTE_HOLD;
     if (*is_held) {
@@ -214,7 +212,7 @@ int lifecycle_ask_held(struct lifecycle *life, struct err *err) {
 }
 
 static int move(struct lifecycle *life, const struct route_move *move, struct err *err) {
-    const uint32_t from = life->tracked[move->slot].record.replica;
+    const uint32_t from = life->tracked[move->slot].replica;
     struct replica *replica = &life->replicas[from];
     const struct request *request = &life->requests[move->slot];
     waiting_drop(life, replica, move->slot);
@@ -266,6 +264,15 @@ static struct request request_of(const struct system *system, const struct arriv
     };
 }
 
+static struct tracked *track(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
+    if (life->recalls != NULL) {
+        life->recalls[slot] = (struct recall){0};
+    }
+    life->tracked[slot] = (struct tracked){
+        .session = arrival->session, .follows = arrival->follows, .place = arrival->place};
+    return &life->tracked[slot];
+}
+
 int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -274,17 +281,16 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
         return err_status(err);
     }
     if ((uint64_t)arrival->prompt_tokens + arrival->output_tokens > settings->context_tokens) {
-        return reject_arrival(life, arrival, NULL, REJECT_CONTEXT, err);
+        return reject_arrival(life, arrival, request_record_of(arrival), REJECT_CONTEXT, err);
     }
     if (life->n_free == 0 && life->n_taken == life->n_slots) {
-        return reject_arrival(life, arrival, NULL, REJECT_QUEUE, err);
+        return reject_arrival(life, arrival, request_record_of(arrival), REJECT_QUEUE, err);
     }
     uint32_t slot = life->n_free > 0 ? life->free_slots[life->n_free - 1] : life->n_taken;
     struct request *request = &life->requests[slot];
     life->n_used = slot < life->n_used ? life->n_used : slot + 1;
     *request = request_of(system, arrival);
-    struct tracked *tracked = &life->tracked[slot];
-    *tracked = (struct tracked){.record = request_record_of(arrival)};
+    struct tracked *tracked = track(life, slot, arrival);
     cancel_from(life, slot, arrival->cancel_ns);
     sharing_arrive(life, slot, arrival);
     text_end_open(life, slot, arrival);
@@ -309,13 +315,14 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     enum reject_reason reason = fit_alone(life, slot);
     if (reason != REJECT_NONE) {
         sharing_leave(life, slot);
-        return reject_arrival(life, arrival, tracked, reason, err);
+        return reject_arrival(life, arrival, report_record_of(life, slot), reason, err);
     }
     /* A trace has no passes of requests that were rejected. */
     if (life->asked->decode != NULL) {
         bool stops = settings->early_stop != STOP_NEVER;
-        status = recall_open(&tracked->recall, life->asked->decode, request, stops, err);
-        tracked->record.answer_tokens = tracked->recall.answer_tokens;
+        struct recall *recall = &life->recalls[slot];
+        status = recall_open(recall, life->asked->decode, request, stops, err);
+        tracked->answer_tokens = recall->answer_tokens;
         status = status != 0 ? status : plan_step(life, request, tracked, err);
         if (status != 0) {
             return status;
@@ -351,8 +358,7 @@ int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slo
     const struct executor *executor = &life->asked->executor;
     bool grows = take_memory(life, replica, request) > 0;
     return grows && executor->grow != NULL
-               ? executor->grow(executor->state, life->tracked[slot].record.replica, slot, request,
-                                err)
+               ? executor->grow(executor->state, life->tracked[slot].replica, slot, request, err)
                : 0;
 }
 
@@ -384,24 +390,23 @@ static int load_anew(struct lifecycle *life, const struct replica *replica, uint
 int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t slot,
                     struct err *err) {
     struct request *request = &life->requests[slot];
-    bool is_first = life->tracked[slot].record.admitted_ns < 0;
+    bool is_first = request->admitted_ns < 0;
     bool returns = life->tracked[slot].is_swapped;
     int status = returns ? 0 : load_anew(life, replica, slot, err);
     request_move(request, REQUEST_RUNNING);
     if (is_first) {
-        life->tracked[slot].record.admitted_ns = request->admitted_ns = life->now_ns;
-        life->tracked[slot].record.prefix_tokens = request->cached_tokens;
+        request->admitted_ns = life->now_ns;
+        life->tracked[slot].prefix_tokens = request->cached_tokens;
     }
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
     take_memory(life, replica, request);
-    uint32_t index = life->tracked[slot].record.replica;
+    uint32_t index = life->tracked[slot].replica;
     const struct executor *executor = &life->asked->executor;
     if (status == 0 && executor->admit != NULL) {
-        const struct beginning beginning = {&life->sharing.contents,
-                                            life->tracked[slot].shared.content};
+        struct beginning beginning;
         status = executor->admit(executor->state, index, slot, request,
-                                 executor->tells_tokens ? &beginning : NULL, err);
+                                 sharing_beginning(life, slot, &beginning), err);
     }
     status = status == 0 ? kept_prefixes_take(life, replica, slot, err) : status;
     if (returns) {
@@ -417,13 +422,13 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
 /* Account for the steps since the present span was planned. */
 static void settle_tracked(struct tracked *tracked, const struct request *request) {
     uint32_t done = tracked->steps_planned - request->steps_to_change;
-    tracked->record.tokens_processed += (uint64_t)done * request->span.queries;
+    tracked->tokens_processed += (uint64_t)done * request->span.queries;
     if (request->span.phase == PHASE_REFRESH) {
-        tracked->record.refresh_steps += done;
+        tracked->refresh_steps += done;
     }
     if (text_end_is_behind(tracked, request)) {
-        tracked->record.steps_after_end += done;
-        tracked->record.tokens_after_end += (uint64_t)done * request->span.queries;
+        tracked->steps_after_end += done;
+        tracked->tokens_after_end += (uint64_t)done * request->span.queries;
     }
     tracked->steps_planned = request->steps_to_change;
 }
@@ -474,25 +479,20 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
     if (held) {
         give_memory(life, replica, slot, false);
         if (life->asked->executor.release != NULL) {
-            life->asked->executor.release(life->asked->executor.state, tracked->record.replica,
-                                          slot);
+            life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
         }
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
     end_pause(life, replica, slot, life->now_ns);
-    struct request_record record = tracked->record;
+    struct request_record record = report_record_of(life, slot);
     record.state = state;
     record.reason = reason;
     record.finished_ns = life->now_ns;
-    record.steps = request->steps;
-    record.preemptions = request->preemptions;
-    record.committed_tokens = request->committed_tokens;
-    record.pause_ns = tracked->pause_ns;
     sharing_leave(life, slot);
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
     int status = report_event(life, state == REQUEST_DONE ? EVENT_FINISH : EVENT_REJECT,
-                              request->id, tracked->record.replica, reason, err);
+                              request->id, tracked->replica, reason, err);
     return status != 0 ? status : report_request(life, &record, err);
 }
 
@@ -512,11 +512,10 @@ static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     if (window_block(request) == 0) {
-        tracked->record.first_block_ns = life->now_ns;
         life->requests[slot].first_token_ns = life->now_ns;
-        tracked->record.first_block_tokens = request->committed_tokens;
+        tracked->first_block_tokens = request->committed_tokens;
     }
-    return report_block(life, request, tracked->record.replica, err);
+    return report_block(life, request, tracked->replica, err);
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
@@ -559,7 +558,7 @@ static void revise(const struct lifecycle *life, struct replica *replica, struct
     if (!goes_on) {
         window_end_edits(request);
     }
-    life->tracked[request - life->requests].record.revised_tokens += n;
+    life->tracked[request - life->requests].revised_tokens += n;
     if (life->asked->records_members) {
         replica->member_passes[member].revised = n;
     }
@@ -658,6 +657,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
                         uint32_t member, const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
+    struct recall *recall = lifecycle_recall(life, slot);
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
     bool was_done = unroll_block_was_done(life, request);
     bool yields = blocks_yield(request);
@@ -677,12 +677,11 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = unroll_pass(life, replica, slot, err);
     } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
-    } else if (tracked->recall.is_open && request->commit_tokens == 0 &&
-               (in_block || decides || yields)) {
+    } else if (recall != NULL && request->commit_tokens == 0 && (in_block || decides || yields)) {
         const bool decided = window_masked(request) == 0;
-        uint32_t chosen = recall_pass(&tracked->recall), revised = tracked->recall.revised;
+        uint32_t chosen = recall_pass(recall), revised = recall->revised;
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
-        take_back(life, replica, request, member, tracked->recall.unmasked);
+        take_back(life, replica, request, member, recall->unmasked);
         revise(life, replica, request, member, revised, !decided || revised > 0);
     }
     if (yields && !in_block) {
@@ -747,14 +746,15 @@ int lifecycle_plan_anew(struct lifecycle *life, struct replica *replica, uint32_
 /* What it committed stays, and its cached state does not. */
 static int forget(struct lifecycle *life, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
-    struct tracked *tracked = &life->tracked[slot];
     request->cached_tokens = 0;
     window_forget(request);
-    recall_forget(&tracked->recall);
+    if (lifecycle_recall(life, slot) != NULL) {
+        recall_forget(&life->recalls[slot]);
+    }
     if (life->has_positions) {
         positions_forget(&life->positions, slot);
     }
-    int status = plan_step(life, request, tracked, err);
+    int status = plan_step(life, request, &life->tracked[slot], err);
     return status != 0 ? status : sharing_wait(life, slot, err);
 }
 
@@ -771,14 +771,14 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     request->preemptions++;
     begin_pause(life, replica, slot);
     if (life->asked->executor.release != NULL) {
-        life->asked->executor.release(life->asked->executor.state, tracked->record.replica, slot);
+        life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
     }
     drop_departed(life, replica);
     waiting_return(life, replica, slot);
     status = status != 0 || swaps ? status : forget(life, slot, err);
-    return status != 0 ? status
-                       : report_event(life, EVENT_PREEMPT, request->id, tracked->record.replica,
-                                      swaps, err);
+    return status != 0
+               ? status
+               : report_event(life, EVENT_PREEMPT, request->id, tracked->replica, swaps, err);
 }
 
 void lifecycle_took_part(struct lifecycle *life, const struct replica *replica, int64_t start_ns) {
@@ -825,9 +825,9 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
         request->service_ns += wall_ns;
         request->service_tokens += (uint64_t)steps * request->span.queries;
     }
-    for (uint32_t i = 0; life->asked->decode != NULL && i < n; i++) {
-        struct recall *recall = &life->tracked[batch[i]].recall;
-        if (recall->is_open && requests[batch[i]].commit_tokens > 0) {
+    for (uint32_t i = 0; life->recalls != NULL && i < n; i++) {
+        struct recall *recall = lifecycle_recall(life, batch[i]);
+        if (recall != NULL && requests[batch[i]].commit_tokens > 0) {
             recall_skip(recall, steps);
         }
     }
@@ -859,14 +859,14 @@ int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason r
                      struct err *err) {
     struct request *request = &life->requests[slot];
     settle_tracked(&life->tracked[slot], request);
-    return depart(life, &life->replicas[life->tracked[slot].record.replica], slot, REQUEST_REJECTED,
+    return depart(life, &life->replicas[life->tracked[slot].replica], slot, REQUEST_REJECTED,
                   reason, err);
 }
 
 int lifecycle_take_out(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
                        struct err *err) {
     const struct request *request = &life->requests[slot];
-    const uint32_t index = life->tracked[slot].record.replica;
+    const uint32_t index = life->tracked[slot].replica;
     struct replica *replica = &life->replicas[index];
     const bool runs = request->state == REQUEST_RUNNING;
     ASSERT(!runs || !replica->busy);

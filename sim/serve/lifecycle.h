@@ -12,29 +12,31 @@
 #include "sim/serve/recall.h"
 #include "sim/serve/sharing.h"
 
-/* What the loop knows of a request and policies need not. */
+/* What the loop knows of a request and policies need not. What struct request has of it as well is
+ * there alone; request_record of lifecycle.c puts both together when it leaves. */
 struct tracked {
-    /* In two lines of the processor's cache: what changes whenever a span ends, to the record's
-     * tokens_processed. */
+    /* In two lines of the processor's cache: first what changes whenever a span ends. */
     _Alignas(64) uint32_t steps_planned; /* steps_to_change when the present span was planned */
-    uint32_t span_holds;          /* steps for which the span does not depend on what they commit */
-    struct recall recall;         /* when decisions come from a decode trace */
-    struct request_record record; /* as far as it is known; what struct request counts as well is
-                                     taken from it when the request leaves */
+    uint32_t span_holds;       /* steps for which the span does not depend on what they commit */
+    uint64_t tokens_processed; /* this and the next four are columns of request.def */
+    uint64_t tokens_after_end;
+    uint32_t steps_after_end, refresh_steps, answer_tokens, first_block_tokens;
+    uint32_t replica;    /* that it waits or runs at */
+    uint32_t last_end;   /* STOP_WINDOW, once an end of text is decided in a block in flight: where
+                            the last block that passes decide on ends; else 0 */
+    uint64_t listed;     /* the last scheduling decision that listed the request */
+    uint32_t run_tokens; /* by the scheduler's word, of the step that is being planned: how many
+                            masked positions run, 0: all; */
+    bool puts_off;       /* the refresh waits; */
+    bool surest;         /* what runs are those decided on with most confidence */
+    bool is_swapped;     /* waits, and what it held lies in the host's memory */
+    uint64_t took_part;  /* the last step, of those that not all took part in, that it was in */
     int64_t
-        paused_since_ns;  /* the end of its last step, while its replica steps without it; else 0 */
-    int64_t pause_ns;     /* the longest such time that is over */
-    uint64_t took_part;   /* the last step, of those that not all took part in, that it was in */
-    struct shared shared; /* under prefix caching */
-    uint64_t listed;      /* the last scheduling decision that listed the request */
-    bool is_swapped;      /* waits, and what it held lies in the host's memory */
-    /* By the scheduler's word, of the step that is being planned: the refresh waits; how many
-     * masked positions run, 0: all. */
-    bool puts_off, surest;
-    uint32_t run_tokens;
-    int64_t cancel_ns; /* from when on it is taken out; 0: not */
-    uint32_t last_end; /* STOP_WINDOW, once an end of text is decided in a block in flight: where
-                          the last block that passes decide on ends; else 0 */
+        paused_since_ns; /* the end of its last step, while its replica steps without it; else 0 */
+    int64_t pause_ns;    /* the longest such time that is over */
+    int64_t cancel_ns;   /* from when on it is taken out; 0: not */
+    uint32_t prefix_tokens, revised_tokens; /* columns of request.def, as are the next three */
+    uint64_t session, follows, place;
 };
 
 struct replica {
@@ -72,15 +74,11 @@ struct replica {
     uint32_t *member_commits;
     struct decode_pass *member_passes;
     uint8_t *member_phases;
-    struct step_positions positions;                      /* the same, where they are followed */
-    struct planned_block *blocks;                         /* when the executor wants them */
-    const struct span **spans;                            /* when the executor wants them */
-    const struct span **asked_spans;                      /* of what a scheduler asks about */
-    uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
-    uint32_t *width_tokens, *threshold_millionths, *puts_off, *run_tokens, *rejected, *reasons,
-        *swaps;
-    uint32_t n_swaps; /* the first entries of `swaps` that may not be 0 */
-    uint32_t n_idle;  /* of the batch in flight */
+    struct step_positions positions; /* the same, where they are followed */
+    struct planned_block *blocks;    /* when the executor wants them */
+    const struct span **spans;       /* when the executor wants them */
+    uint32_t *selected, *idle;       /* the scheduler's lists of a batch, as it is in flight */
+    uint32_t n_idle;                 /* of the batch in flight */
     /* The last batch that ended, for systems that decide ahead: when its last step started and
      * ended, and what requests that ended with it held. */
     int64_t last_start_ns, last_end_ns, freed_bytes;
@@ -97,6 +95,14 @@ struct replica {
     uint64_t wasted_tokens;
 };
 
+/* What a scheduler says in one decision, of whichever replica: lists of n_slots entries, one after
+ * the other; from chunk_tokens on all 0 between decisions. */
+struct said {
+    uint32_t *preempted, *rejected, *reasons, *swaps;
+    uint32_t n_swaps; /* the first entries of `swaps` that may not be 0 */
+    uint32_t *chunk_tokens, *width_tokens, *threshold_millionths, *puts_off, *run_tokens;
+};
+
 struct lifecycle {
     const struct system *system;
     const struct loop_request *asked;
@@ -105,7 +111,8 @@ struct lifecycle {
     struct lent lent;         /* what schedulers see: requests, and lists of replicas */
     struct request *requests; /* by slot */
     struct tracked *tracked;
-    uint32_t *free_slots; /* that were taken and are free again, the last one on top: n_free */
+    struct recall *recalls; /* by slot, when decisions come from a decode trace; else NULL */
+    uint32_t *free_slots;   /* that were taken and are free again, the last one on top: n_free */
     uint32_t n_free, n_slots;
     uint32_t n_taken; /* the slots before it were taken at some time */
     uint32_t n_used;  /* and those before this one written to, by requests that were rejected */
@@ -120,11 +127,13 @@ struct lifecycle {
         uint32_t replica;
     } * homes; /* a hash table of `homes_room`: where each conversation's last turn went */
     size_t n_homes, homes_room;
-    struct replica_view *views; /* what routers see of each replica, */
-    int64_t *views_until_ns;    /* and until when it is as it is: 0 once anything changed */
-    uint64_t *due;              /* a bit a replica that may be idle with work; see cluster.h */
-    uint32_t *together;         /* slots looked at together, n_slots of them */
-    bool has_positions;         /* of active blocks: needed, and in no decode trace */
+    struct replica_view *views;      /* what routers see of each replica, */
+    int64_t *views_until_ns;         /* and until when it is as it is: 0 once anything changed */
+    uint64_t *due;                   /* a bit a replica that may be idle with work; see cluster.h */
+    uint32_t *together;              /* slots looked at together, n_slots of them */
+    const struct span **asked_spans; /* of what a scheduler asks about */
+    struct said said;
+    bool has_positions; /* of active blocks: needed, and in no decode trace */
     struct positions positions;
     /* What is told to schedulers that want to know; NULL: they do not. */
     struct happening *happenings;
@@ -150,6 +159,12 @@ struct lifecycle {
     bool has_words;                /* one of them said a width or a threshold */
     struct sharing sharing;
 };
+
+/* The decisions that a request takes from a decode trace; NULL: it takes none, or none yet. */
+static inline struct recall *lifecycle_recall(const struct lifecycle *life, uint32_t slot) {
+    struct recall *recall = life->recalls != NULL ? &life->recalls[slot] : NULL;
+    return recall != NULL && recall->is_open ? recall : NULL;
+}
 
 /* Allocate for `asked`. lifecycle_fini releases it. */
 void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,

@@ -18,23 +18,17 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     replica->scheduler_state = policy_state_for_run(scheduler, asked->system->scheduler_state);
     replica->running = (uint32_t *)(life->requests + n) + 3 * (size_t)n * index;
     replica->waiting = replica->running + n;
-    replica->selected = mem_reserved(n, sizeof *replica->selected);
-    replica->chunk_tokens = mem_reserved(n, sizeof *replica->chunk_tokens);
-    replica->width_tokens = mem_reserved(n, sizeof *replica->width_tokens);
-    replica->threshold_millionths = mem_reserved(n, sizeof *replica->threshold_millionths);
-    replica->puts_off = mem_reserved(n, sizeof *replica->puts_off);
-    replica->run_tokens = mem_reserved(n, sizeof *replica->run_tokens);
-    replica->rejected = mem_reserved(n, sizeof *replica->rejected);
-    replica->reasons = mem_reserved(n, sizeof *replica->reasons);
-    replica->swaps = mem_reserved(n, sizeof *replica->swaps);
-    replica->asked_spans = mem_reserved(n, sizeof *replica->asked_spans);
-    replica->preempted = mem_reserved(n, sizeof *replica->preempted);
-    replica->idle = mem_reserved(n, sizeof *replica->idle);
-    replica->member_ids = mem_reserved(n, sizeof *replica->member_ids);
-    replica->member_commits = mem_reserved(n, sizeof *replica->member_commits);
-    replica->member_passes = mem_reserved(n, sizeof *replica->member_passes);
-    replica->member_phases = mem_reserved(n, sizeof *replica->member_phases);
-    replica->spans = mem_reserved(n, sizeof *replica->spans);
+    replica->selected = mem_reserved(2 * (size_t)n, sizeof *replica->selected);
+    replica->idle = replica->selected + n;
+    if (asked->executor.wants_members || asked->records_members) {
+        replica->member_ids = mem_reserved(n, sizeof *replica->member_ids);
+        replica->member_commits = mem_reserved(n, sizeof *replica->member_commits);
+        replica->member_passes = mem_reserved(n, sizeof *replica->member_passes);
+        replica->member_phases = mem_reserved(n, sizeof *replica->member_phases);
+    }
+    if (asked->executor.wants_spans) {
+        replica->spans = mem_reserved(n, sizeof *replica->spans);
+    }
     if (life->has_positions && asked->executor.wants_positions) {
         replica->blocks = mem_reserved(n, sizeof *replica->blocks);
     }
@@ -54,6 +48,18 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     }
     replica->sym[SYM_ONE] = 1;
     replica->wake_ns = replica->stop_ns = INT64_MAX;
+}
+
+static void said_init(struct said *said, uint32_t n) {
+    uint32_t **const lists[] = {
+        &said->preempted,    &said->rejected,     &said->reasons,  &said->swaps,
+        &said->chunk_tokens, &said->width_tokens, &said->puts_off, &said->threshold_millionths,
+        &said->run_tokens};
+    enum { N_LISTS = sizeof lists / sizeof *lists };
+    uint32_t *at = mem_reserved((size_t)N_LISTS * n, sizeof *at);
+    for (size_t i = 0; i < N_LISTS; i++) {
+        *lists[i] = at + i * n;
+    }
 }
 
 /* Requests by slot, and of each replica those that run and, twice as many, those that wait: a
@@ -108,10 +114,13 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
     ward_begin_run(&life->system->decoder->policy, life->system->decoder_state);
     lend_lists(life);
     life->tracked = mem_reserved(n, sizeof *life->tracked);
+    life->recalls = asked->decode != NULL ? mem_reserved(n, sizeof *life->recalls) : NULL;
     life->free_slots = mem_reserved(n, sizeof *life->free_slots);
     life->own_bytes = asked->system->scheduler->request_bytes;
     life->own = life->own_bytes > 0 ? mem_reserved(n, life->own_bytes) : NULL;
     life->together = mem_reserved(n, sizeof *life->together);
+    life->asked_spans = mem_reserved(n, sizeof *life->asked_spans);
+    said_init(&life->said, n);
     if (asked->system->scheduler->happened != NULL) {
         life->happenings = mem_reserved(2 * (size_t)n, sizeof *life->happenings);
     }
@@ -137,17 +146,6 @@ void lifecycle_fini(struct lifecycle *life) {
         sharing_fini_replica(replica);
         kept_prefixes_fini_replica(life, replica);
         mem_released(replica->selected);
-        mem_released(replica->chunk_tokens);
-        mem_released(replica->width_tokens);
-        mem_released(replica->threshold_millionths);
-        mem_released(replica->puts_off);
-        mem_released(replica->run_tokens);
-        mem_released(replica->rejected);
-        mem_released(replica->reasons);
-        mem_released(replica->swaps);
-        mem_released(replica->asked_spans);
-        mem_released(replica->preempted);
-        mem_released(replica->idle);
         mem_released(replica->member_ids);
         mem_released(replica->member_commits);
         mem_released(replica->member_passes);
@@ -164,11 +162,14 @@ void lifecycle_fini(struct lifecycle *life) {
     sharing_fini(life);
     lent_close(&life->lent);
     mem_released(life->tracked);
+    mem_released(life->recalls);
     mem_released(life->free_slots);
     mem_released(life->own);
     policy_state_free(&life->system->router->policy, life->router_state);
     cluster_fini(life);
     mem_released(life->together);
+    mem_released(life->asked_spans);
+    mem_released(life->said.preempted);
     mem_released(life->happenings);
     if (life->has_positions) {
         positions_fini(&life->positions);

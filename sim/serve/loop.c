@@ -328,7 +328,7 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &life->requests[replica->batch[i]];
         if (request->state == REQUEST_RUNNING &&
-            life->tracked[replica->batch[i]].record.replica == index) {
+            life->tracked[replica->batch[i]].replica == index) {
             replica->selected[n++] = replica->batch[i];
             growth += request->kv_bytes - request->kv_held_bytes;
             tokens += request->span.queries;
@@ -381,22 +381,25 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                struct batch *batch, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
-    memset(replica->swaps, 0, replica->n_swaps * sizeof *replica->swaps);
+    struct said *said = &loop->life.said;
+    if (said->n_swaps > 0) {
+        memset(said->swaps, 0, said->n_swaps * sizeof *said->swaps);
+    }
     *batch = (struct batch){.selected = replica->selected,
                             .capacity = loop->life.n_slots,
                             .wake_ns = INT64_MAX,
-                            .chunk_tokens = replica->chunk_tokens,
-                            .width_tokens = replica->width_tokens,
-                            .threshold_millionths = replica->threshold_millionths,
-                            .puts_off = replica->puts_off,
-                            .run_tokens = replica->run_tokens,
-                            .rejected = replica->rejected,
-                            .reasons = replica->reasons,
-                            .preempted = replica->preempted,
-                            .swaps = replica->swaps,
+                            .chunk_tokens = said->chunk_tokens,
+                            .width_tokens = said->width_tokens,
+                            .threshold_millionths = said->threshold_millionths,
+                            .puts_off = said->puts_off,
+                            .run_tokens = said->run_tokens,
+                            .rejected = said->rejected,
+                            .reasons = said->reasons,
+                            .preempted = said->preempted,
+                            .swaps = said->swaps,
                             .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, view, batch);
-    replica->n_swaps = batch->n_preempted < batch->capacity ? batch->n_preempted : batch->capacity;
+    said->n_swaps = batch->n_preempted < batch->capacity ? batch->n_preempted : batch->capacity;
     if (err->kind != ERR_NONE) { /* it asked what cannot be answered */
         return (int)err->kind;
     }
@@ -410,14 +413,18 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
     return status;
 }
 
-/* Nothing is left in the lists that hold words about requests. */
-static void clear_words(const struct replica *replica, const struct batch *batch, uint32_t n) {
-    memset(replica->chunk_tokens, 0, n * sizeof *replica->chunk_tokens);
+/* Nothing is left in the lists that hold words about requests. To set nothing in a page that was
+ * never written is slow, where the processor does it by a masked store. */
+static void clear_words(const struct said *said, const struct batch *batch, uint32_t n) {
+    if (n == 0) {
+        return;
+    }
+    memset(said->chunk_tokens, 0, n * sizeof *said->chunk_tokens);
     if (batch->says) {
-        memset(replica->width_tokens, 0, n * sizeof *replica->width_tokens);
-        memset(replica->threshold_millionths, 0, n * sizeof *replica->threshold_millionths);
-        memset(replica->puts_off, 0, n * sizeof *replica->puts_off);
-        memset(replica->run_tokens, 0, n * sizeof *replica->run_tokens);
+        memset(said->width_tokens, 0, n * sizeof *said->width_tokens);
+        memset(said->threshold_millionths, 0, n * sizeof *said->threshold_millionths);
+        memset(said->puts_off, 0, n * sizeof *said->puts_off);
+        memset(said->run_tokens, 0, n * sizeof *said->run_tokens);
     }
 }
 
@@ -442,7 +449,7 @@ static int decide(struct loop *loop, uint32_t index, bool *again, struct err *er
         loop->life.has_changed = loop->life.has_moved = true;
         status = lifecycle_reject_listed(&loop->life, replica, &batch, err);
         if (status != 0 || is_empty_batch(replica, &batch)) {
-            clear_words(replica, &batch, 0);
+            clear_words(&loop->life.said, &batch, 0);
             *again = replica->n_running + replica->n_waiting > 0;
             return status;
         }
@@ -463,7 +470,7 @@ static int decide(struct loop *loop, uint32_t index, bool *again, struct err *er
     bool is_empty;
     const uint32_t n_listed = batch.n;
     status = submit_batch(loop, replica, index, &batch, &is_empty, err);
-    clear_words(replica, &batch, n_listed);
+    clear_words(&loop->life.said, &batch, n_listed);
     /* Only where a request was preempted whose pages an admission counted on: one request fewer
      * runs. */
     ASSERT(status != 0 || !is_empty || batch.n_preempted > 0);

@@ -120,9 +120,8 @@ static void grow_memory(const struct lifecycle *life, struct request *request) {
 /* Whether a decode trace gives only the counts that the request's decoder would give. Then steps
  * that commit the same number are planned as one, as without the trace, and a record of such steps
  * can be replayed. */
-static bool recalls_counts(const struct lifecycle *life, const struct tracked *tracked) {
-    return tracked->recall.is_open && !positions_wanted(life->system) &&
-           life->system->settings.unroll_maximum <= 1;
+static bool recalls_counts(const struct lifecycle *life) {
+    return !positions_wanted(life->system) && life->system->settings.unroll_maximum <= 1;
 }
 
 void plan_scope(const struct system *system, uint32_t candidates, struct request *request) {
@@ -176,10 +175,11 @@ static uint32_t steps_to_end(const struct request *request) {
 }
 
 /* How many positions the step commits, and for how many steps no more than the span's `holds`. */
-static int plan_commits(const struct lifecycle *life, struct request *request,
-                        struct tracked *tracked, uint32_t *holds, struct err *err) {
+static int plan_commits(const struct lifecycle *life, struct request *request, uint32_t *holds,
+                        struct err *err) {
     const struct system *system = life->system;
-    if (system->decoder->count != NULL && !tracked->recall.is_open) {
+    const struct recall *recall = lifecycle_recall(life, (uint32_t)(request - life->requests));
+    if (system->decoder->count != NULL && recall == NULL) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
         if (request->commit_tokens == 0 || request->commit_tokens > window_masked(request)) {
@@ -191,11 +191,11 @@ static int plan_commits(const struct lifecycle *life, struct request *request,
         /* A shorter last step is a change of its own. */
         uint32_t to_end = steps_to_end(request);
         *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
-    } else if (tracked->recall.committed > 0 && tracked->recall.unmasked == 0 &&
-               recalls_counts(life, tracked)) {
-        request->commit_tokens = tracked->recall.committed;
-        *holds = smaller(*holds, recall_repeats(&tracked->recall, life->asked->decode, request,
-                                                steps_to_end(request)));
+    } else if (recall != NULL && recall->committed > 0 && recall->unmasked == 0 &&
+               recalls_counts(life)) {
+        request->commit_tokens = recall->committed;
+        *holds = smaller(
+            *holds, recall_repeats(recall, life->asked->decode, request, steps_to_end(request)));
     } else {
         request->commit_tokens = 0; /* known only after the step */
         *holds = 1;
@@ -375,7 +375,7 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
         if (tracked->run_tokens > 0 && request->rows.skips != 0) {
             positions_leave(&life->positions, slot, request, tracked->run_tokens, tracked->surest);
         }
-    } else if (tracked->recall.is_open) {
+    } else if (lifecycle_recall(life, slot) != NULL) {
         if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
             return err_usage(err,
                              "cache %s plans by what it learns of each request, which a trace of "
@@ -388,7 +388,7 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
                              "each, which a trace of decisions does not tell",
                              system->scheduler->policy.name);
         }
-        int status = recall_plan(&tracked->recall, life->asked->decode, request, err);
+        int status = recall_plan(&life->recalls[slot], life->asked->decode, request, err);
         if (status != 0) {
             return status;
         }
@@ -411,7 +411,7 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
         holds = 1; /* the first pass alone has the wider rows */
     }
     tracked->span_holds = holds;
-    if (plan_commits(life, request, tracked, &holds, err) != 0) {
+    if (plan_commits(life, request, &holds, err) != 0) {
         return (int)err->kind;
     }
     request->steps_to_change = tracked->steps_planned = plan_holds(system, request, holds);

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "sim/policy/cache/blocks.h"
-#include "sim/serve/unroll.h"
 
 const char *const reject_reason_names[REJECT_REASON_COUNT] = {
     "none",  "context", "kv",    "tokens", "activation", "queue", "shutdown", "own-1",
@@ -52,6 +51,47 @@ struct request_record request_record_of(const struct arrival *arrival) {
         .admitted_ns = -1,
         .first_block_ns = -1,
         .finished_ns = -1,
+    };
+}
+
+struct request_record report_record_of(const struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    const struct tracked *tracked = &life->tracked[slot];
+    const struct shared *shared = life->sharing.tracks ? &life->sharing.of[slot] : NULL;
+    return (struct request_record){
+        .id = request->id,
+        .replica = tracked->replica,
+        .tenant = request->tenant,
+        .prompt_tokens = request->prompt_tokens,
+        .output_tokens = request->output_tokens,
+        .answer_tokens = tracked->answer_tokens,
+        .arrival_ns = request->arrival_ns,
+        .admitted_ns = request->admitted_ns,
+        .first_block_ns = request->first_token_ns,
+        .finished_ns = -1,
+        .steps = request->steps,
+        .refresh_steps = tracked->refresh_steps,
+        .preemptions = request->preemptions,
+        .first_block_tokens = tracked->first_block_tokens,
+        .tokens_processed = tracked->tokens_processed,
+        .committed_tokens = request->committed_tokens,
+        .steps_after_end = tracked->steps_after_end,
+        .tokens_after_end = tracked->tokens_after_end,
+        .prefix_tokens = tracked->prefix_tokens,
+        .shared_tokens = shared != NULL ? shared->shared_tokens : 0,
+        .shared_with = shared != NULL ? shared->shared_with : 0,
+        .session = tracked->session,
+        .deadline_ns = request->deadline_ns < INT64_MAX ? (uint64_t)request->deadline_ns : 0,
+        .priority = request->priority,
+        .predicted_tokens = request->predicted_tokens,
+        .follows = tracked->follows,
+        .place = tracked->place,
+        .temperature_millionths = request->sampling.temperature,
+        .top_p_millionths = request->sampling.top_p,
+        .top_k = request->sampling.top_k,
+        .sampling_seed = request->sampling.seed,
+        .revised_tokens = tracked->revised_tokens,
+        .pause_ns = tracked->pause_ns,
     };
 }
 
@@ -114,35 +154,44 @@ int report_request(struct lifecycle *life, const struct request_record *record, 
     return 0;
 }
 
-/* What the request's next step does to its active block: nothing, while it prefills. */
-static struct decode_pass pass_of(const struct lifecycle *life, const struct request *request) {
+/* What the request's next step does to its active block: nothing, while it prefills. `counts`: its
+ * decoder does; `evicts`: its cache policy. */
+static inline struct decode_pass pass_of(const struct request *request, bool counts, bool evicts) {
     const struct span *span = &request->span;
-    bool in_vain = unroll_block_was_done(life, request) && !span->exact;
+    const bool was_done = !counts && blocks_decide(request) && !window_is_open(request);
     if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
         return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
     }
-    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || in_vain) {
+    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || (was_done && !span->exact)) {
         return (struct decode_pass){0};
     }
     uint32_t processed =
         span->queries < window_uncached(request) ? span->queries : window_uncached(request);
     return (struct decode_pass){
         .processed = processed,
-        .kept = request->rows.chooser == CHOSEN_BY_POLICY ? window_kept(request) : processed,
+        .kept = evicts ? window_kept(request) : processed,
         .reach = window_reach(request),
     };
 }
 
 void report_members(const struct lifecycle *life, struct replica *replica) {
-    for (uint32_t i = 0; i < replica->n_batch; i++) {
-        const struct request *request = &life->requests[replica->batch[i]];
-        replica->member_ids[i] = request->id;
-        replica->member_commits[i] = request->commit_tokens;
-        replica->member_passes[i] = pass_of(life, request);
-        replica->member_phases[i] = (uint8_t)request->span.phase;
-        if (replica->positions.lengths != NULL) {
-            replica->positions.lengths[i] = 0;
-        }
+    const struct request *requests = life->requests;
+    const uint32_t *batch = replica->batch, n = replica->n_batch;
+    const bool counts = life->system->decoder->count != NULL;
+    const bool evicts = life->system->rows.chooser == CHOSEN_BY_POLICY;
+    uint64_t *ids = replica->member_ids;
+    uint32_t *commits = replica->member_commits;
+    struct decode_pass *passes = replica->member_passes;
+    uint8_t *phases = replica->member_phases;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct request *request = &requests[batch[i]];
+        ids[i] = request->id;
+        commits[i] = request->commit_tokens;
+        passes[i] = pass_of(request, counts, evicts);
+        phases[i] = (uint8_t)request->span.phase;
+    }
+    if (replica->positions.lengths != NULL) {
+        memset(replica->positions.lengths, 0, n * sizeof *replica->positions.lengths);
     }
 }
 

@@ -35,6 +35,9 @@ void report_commits(const struct lifecycle *life, struct replica *replica,
 void report_positions(const struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member);
 
+/* All that is known by now of a request in a slot, but for how it leaves. */
+struct request_record report_record_of(const struct lifecycle *life, uint32_t slot);
+
 /* The record of a submission that is done, or of one of its steps. */
 int report_step(const struct lifecycle *life, struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err);

@@ -32,7 +32,7 @@ static int check_listed(const struct lifecycle *life, uint32_t index, uint32_t s
     const struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     bool is_known = slot < life->n_used;
-    if (!is_known || (states >> request->state & 1) == 0 || tracked->record.replica != index) {
+    if (!is_known || (states >> request->state & 1) == 0 || tracked->replica != index) {
         return err_world(err,
                          "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
                          ", which is %s, as a %s request",
@@ -301,11 +301,11 @@ static void leave_out(const struct request *request, uint32_t most, struct span 
 static void hypothetical_shape(const struct lifecycle *life, const struct replica *replica,
                                const struct batch *batch, struct step_shape *shape) {
     shape_clear(shape);
-    shape->spans = replica->asked_spans;
+    shape->spans = life->asked_spans;
     if (batch->all_running) {
         memcpy(shape->sym, replica->sym, sizeof shape->sym);
         for (uint32_t i = 0; i < replica->n_running; i++) {
-            replica->asked_spans[shape->n_spans++] = &life->requests[replica->running[i]].span;
+            life->asked_spans[shape->n_spans++] = &life->requests[replica->running[i]].span;
         }
     }
     for (uint32_t i = 0; i < batch->n; i++) {
@@ -322,12 +322,12 @@ static void hypothetical_shape(const struct lifecycle *life, const struct replic
             leave_out(&life->requests[batch->selected[i]], batch->run_tokens[i], &taken);
         }
         shape_add(shape->sym, &taken, 1);
-        replica->asked_spans[shape->n_spans++] = span;
+        life->asked_spans[shape->n_spans++] = span;
     }
     for (uint32_t i = 0; i < batch->n_idle; i++) {
         const struct span *span = &life->requests[batch->idle[i]].span;
         shape_add(shape->sym, span, 1);
-        replica->asked_spans[shape->n_spans++] = span;
+        life->asked_spans[shape->n_spans++] = span;
     }
 }
 
@@ -424,10 +424,10 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
         return n == 0 ? 0 : INT64_MAX;
     }
     shape_clear(&shape);
-    shape.spans = replica->asked_spans;
+    shape.spans = life->asked_spans;
     for (uint32_t i = 0; i < n; i++) {
         shape_add(shape.sym, spans[i], 1);
-        replica->asked_spans[shape.n_spans++] = spans[i];
+        life->asked_spans[shape.n_spans++] = spans[i];
     }
     return executor->estimate_ns(
         executor->state, (uint32_t)(replica - life->replicas), &shape,

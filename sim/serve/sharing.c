@@ -8,7 +8,7 @@
 #include "sim/serve/plan.h"
 
 static struct shared *of(const struct lifecycle *life, uint32_t slot) {
-    return &life->tracked[slot].shared;
+    return &life->sharing.of[slot];
 }
 
 bool sharing_has_pages(const struct lifecycle *life) {
@@ -106,12 +106,14 @@ void sharing_init(struct lifecycle *life) {
     if (tracks) {
         const size_t room = 2 * (size_t)life->n_slots + 1024, most = 1 << 20;
         contents_init(&life->sharing.contents, room < most ? room : most);
+        life->sharing.of = mem_reserved(life->n_slots, sizeof *life->sharing.of);
     }
 }
 
 void sharing_fini(struct lifecycle *life) {
     if (life->sharing.tracks) {
         contents_fini(&life->sharing.contents);
+        mem_released(life->sharing.of);
     }
 }
 
@@ -144,8 +146,8 @@ static uint32_t most_found(const struct lifecycle *life, uint32_t slot) {
     bool decides = request->causal == SEES_TOKENS ||
                    (request->shifted != 0 && window_masked(request) == window_length(request));
     uint32_t known = window_first(request) - (decides && window_first(request) > 0);
-    uint32_t shared = (uint32_t)life->tracked[slot].record.shared_tokens;
-    bool ran = life->tracked[slot].record.admitted_ns >= 0;
+    uint32_t shared = of(life, slot)->shared_tokens;
+    bool ran = life->requests[slot].admitted_ns >= 0;
     return ran || known < shared ? known : shared;
 }
 
@@ -204,7 +206,7 @@ static int match_anew(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (life->sharing.assumes) {
         return 0;
     }
-    struct match match = match_pages(life, life->tracked[slot].record.replica, slot);
+    struct match match = match_pages(life, life->tracked[slot].replica, slot);
     return apply(life, slot, &match, err);
 }
 
@@ -220,27 +222,35 @@ uint32_t sharing_look(const struct lifecycle *life, uint32_t replica, uint32_t s
 
 void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     struct contents *contents = &life->sharing.contents;
-    struct tracked *tracked = &life->tracked[slot];
     if (!life->sharing.tracks) {
         return;
     }
-    tracked->shared = (struct shared){.content = contents_arrive(contents, arrival)};
+    struct shared *shared = of(life, slot);
+    *shared = (struct shared){.content = contents_arrive(contents, arrival)};
     if (life->asked->executor.tells_tokens) {
-        contents_cut(contents, tracked->shared.content);
+        contents_cut(contents, shared->content);
     }
     if (!life->sharing.is_on && !life->sharing.leads) {
         return;
     }
-    const struct content *content = &contents->items[tracked->shared.content];
-    tracked->record.shared_tokens = content->shared_tokens;
+    const struct content *content = &contents->items[shared->content];
+    shared->shared_tokens = content->shared_tokens;
     if (life->sharing.leads) {
         struct request *request = &life->requests[slot];
         request->prefix_tokens = content->shared_tokens < request->prompt_tokens
                                      ? content->shared_tokens
                                      : request->prompt_tokens;
     }
-    tracked->record.shared_with =
-        content->parent != CONTENT_NONE ? contents->items[content->parent].id : 0;
+    shared->shared_with = content->parent != CONTENT_NONE ? contents->items[content->parent].id : 0;
+}
+
+const struct beginning *sharing_beginning(const struct lifecycle *life, uint32_t slot,
+                                          struct beginning *out) {
+    if (!life->asked->executor.tells_tokens) {
+        return NULL;
+    }
+    *out = (struct beginning){&life->sharing.contents, of(life, slot)->content};
+    return out;
 }
 
 /* It, and all that its canvas begins with, has a waiter more or less. */
@@ -266,7 +276,7 @@ int sharing_wait(struct lifecycle *life, uint32_t slot, struct err *err) {
         struct match match = assume(life, slot);
         return apply(life, slot, &match, err);
     }
-    bool ran = life->tracked[slot].record.admitted_ns >= 0;
+    bool ran = life->requests[slot].admitted_ns >= 0;
     if (!ran && life->sharing.contents.items[shared->content].parent == CONTENT_NONE) {
         return 0;
     }
@@ -318,10 +328,10 @@ static uint32_t next_page(const struct lifecycle *life, const struct replica *re
 
 /* The pages matched, then what is left of its own, of which no one else can make use. */
 void sharing_hold(struct lifecycle *life, struct replica *replica, uint32_t slot) {
-    struct shared *shared = of(life, slot);
     if (!sharing_has_pages(life)) {
         return;
     }
+    struct shared *shared = of(life, slot);
     count_waiter(life, slot, false);
     shared->holder.since = ++life->sharing.n_admitted;
     while (shared->holder.n_found < shared->found_pages) {
@@ -342,13 +352,13 @@ int sharing_unhold(struct lifecycle *life, struct replica *replica, uint32_t slo
 
 int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
-    struct shared *shared = of(life, slot);
-    struct page_holder *holder = &shared->holder;
     const struct sharing *sharing = &life->sharing;
-    if (!sharing_has_pages(life) || holder->n_own > 0) {
+    if (!sharing_has_pages(life) || of(life, slot)->holder.n_own > 0) {
         return 0;
     }
-    struct match match = match_pages(life, life->tracked[slot].record.replica, slot);
+    struct shared *shared = of(life, slot);
+    struct page_holder *holder = &shared->holder;
+    struct match match = match_pages(life, life->tracked[slot].replica, slot);
     if (match.tokens <= request->cached_tokens) {
         return 0;
     }
@@ -393,13 +403,13 @@ static void publish(struct lifecycle *life, struct replica *replica, uint32_t sl
 
 void sharing_written(struct lifecycle *life, struct replica *replica, uint32_t slot,
                      uint32_t tokens) {
-    const struct shared *shared = of(life, slot);
     if (!sharing_has_pages(life) ||
-        (shared->holder.n_found + 1) * life->sharing.page_tokens > tokens) {
+        (of(life, slot)->holder.n_found + 1) * life->sharing.page_tokens > tokens) {
         return;
     }
+    const struct shared *shared = of(life, slot);
     /* What no one can come to share need not be found: its own, if no name leads there. */
-    uint32_t begin = (uint32_t)life->tracked[slot].record.shared_tokens;
+    uint32_t begin = of(life, slot)->shared_tokens;
     bool is_known = contents_is_known(&life->sharing.contents, shared->content);
     tokens = is_known || tokens < begin ? tokens : begin;
     if ((shared->holder.n_found + 1) * life->sharing.page_tokens <= tokens) {

@@ -27,6 +27,19 @@
 struct lifecycle;
 struct replica;
 
+/* Of one request, by slot. */
+struct shared {
+    uint32_t content;
+    bool waits;             /* is matched anew when pages of its content change */
+    uint32_t shared_tokens; /* columns of request.def, */
+    uint64_t shared_with;   /* both */
+    uint32_t found_pages;   /* while it waits: those matched, */
+    uint32_t lent_pages;    /* of them or, while it runs, of all its pages, those that are charged
+                               to others */
+    uint64_t matched;       /* `n_changes` at that time */
+    struct page_holder holder;
+};
+
 struct sharing {
     bool is_on;   /* the system caches prefixes, of exact keys and values, and the executor can */
     bool tracks;  /* it is on, or the executor is told what canvases begin with */
@@ -36,19 +49,9 @@ struct sharing {
     uint32_t match_tokens; /* matches are multiples of this */
     int64_t page_bytes;
     struct contents contents;
+    struct shared *of;  /* by slot; NULL: it does not track */
     uint64_t n_changes; /* of pages while a request waited for their content */
     uint64_t n_admitted;
-};
-
-/* Of one request, by slot. */
-struct shared {
-    uint32_t content;
-    bool waits;           /* is matched anew when pages of its content change */
-    uint32_t found_pages; /* while it waits: those matched, */
-    uint32_t lent_pages;  /* of them or, while it runs, of all its pages, those that are charged to
-                             others */
-    uint64_t matched;     /* `n_changes` at that time */
-    struct page_holder holder;
 };
 
 /* Whether memory is counted by pages that may be shared. */
@@ -61,6 +64,10 @@ void sharing_fini_replica(struct replica *replica);
 
 /* A request arrives: whose canvas it begins like. `assumes`: and that all of it is found. */
 void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival *arrival);
+
+/* What its canvas begins with, into `out`; NULL: the executor is not told. */
+const struct beginning *sharing_beginning(const struct lifecycle *life, uint32_t slot,
+                                          struct beginning *out);
 
 /* Leading tokens that it would find on this replica. */
 uint32_t sharing_look(const struct lifecycle *life, uint32_t replica, uint32_t slot);

@@ -3,13 +3,13 @@
 void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     bool is_said = arrival->answer_tokens > 0 && arrival->answer_tokens < arrival->output_tokens;
     bool device_says = life->asked->executor.find_end != NULL;
-    life->tracked[slot].record.answer_tokens =
+    life->tracked[slot].answer_tokens =
         is_said && !device_says ? arrival->answer_tokens : arrival->output_tokens;
 }
 
 uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
-    uint32_t answer = life->tracked[slot].record.answer_tokens;
+    uint32_t answer = life->tracked[slot].answer_tokens;
     return answer < request->output_tokens ? request->prompt_tokens + answer : UINT32_MAX;
 }
 
@@ -21,7 +21,7 @@ static uint32_t known_in_front(const struct lifecycle *life, uint32_t slot) {
     if (life->has_positions) {
         return block_known_in_front(&life->positions.blocks[slot]);
     }
-    bool is_known = window_masked(request) == 0 || !life->tracked[slot].recall.is_open;
+    bool is_known = window_masked(request) == 0 || lifecycle_recall(life, slot) == NULL;
     return is_known ? window_decided(request) : 0;
 }
 
@@ -30,21 +30,21 @@ static uint32_t known_in_front(const struct lifecycle *life, uint32_t slot) {
 static bool is_decoded(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     const struct tracked *tracked = &life->tracked[slot];
-    const struct recall *recall = &tracked->recall;
+    const struct recall *recall = lifecycle_recall(life, slot);
     if (life->asked->executor.find_end != NULL) {
         return true; /* the device finds what is decoded */
     }
-    return recall->is_open && recall->tokens < request->output_tokens
+    return recall != NULL && recall->tokens < request->output_tokens
                ? request->committed_tokens == recall->tokens
                : window_first(request) + known_in_front(life, slot) >=
-                     request->prompt_tokens + tracked->record.answer_tokens;
+                     request->prompt_tokens + tracked->answer_tokens;
 }
 
 /* Whether an end of text, or a position after it, is decided in the window: as models are trained,
  * these are ends of text, too. */
 static bool is_drawn(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
-    const uint32_t last = request->prompt_tokens + life->tracked[slot].record.answer_tokens - 1;
+    const uint32_t last = request->prompt_tokens + life->tracked[slot].answer_tokens - 1;
     struct range range = window_range(request);
     range.first = last > range.first ? last : range.first;
     return range.first < range.end &&
@@ -66,22 +66,22 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (window_front_is_open(request) && stops != STOP_POSITION && !all) {
         return 0;
     }
-    if (executor->find_end != NULL && tracked->record.answer_tokens == request->output_tokens) {
+    if (executor->find_end != NULL && tracked->answer_tokens == request->output_tokens) {
         uint32_t answer_tokens = 0;
-        int status = executor->find_end(executor->state, tracked->record.replica, slot, request,
+        int status = executor->find_end(executor->state, tracked->replica, slot, request,
                                         &answer_tokens, &is_met, err);
         if (status != 0) {
             return status;
         }
-        tracked->record.answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
+        tracked->answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
     }
-    const bool is_known = tracked->record.answer_tokens < request->output_tokens;
+    const bool is_known = tracked->answer_tokens < request->output_tokens;
     if (all && tracked->last_end == 0 && (is_met || (is_known && is_drawn(life, slot)))) {
         tracked->last_end = window_first(request) + window_active(request);
     }
     bool ends =
         stops != STOP_NEVER && is_known && is_decoded(life, slot) &&
         !(stops == STOP_WINDOW && (window_front_is_open(request) || !text_end_is_last(life, slot)));
-    request->answer_tokens = ends ? tracked->record.answer_tokens : 0;
+    request->answer_tokens = ends ? tracked->answer_tokens : 0;
     return 0;
 }

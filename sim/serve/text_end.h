@@ -43,7 +43,7 @@ static inline bool text_end_stops(const struct lifecycle *life, const struct req
 /* Whether the active block lies after the end of text, so that its results are not read. */
 static inline bool text_end_is_behind(const struct tracked *tracked,
                                       const struct request *request) {
-    return window_first(request) >= request->prompt_tokens + tracked->record.answer_tokens;
+    return window_first(request) >= request->prompt_tokens + tracked->answer_tokens;
 }
 
 #endif

@@ -40,7 +40,7 @@ uint32_t unroll_steps(const struct lifecycle *life, const struct replica *replic
 
 int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
-    struct recall *recall = &life->tracked[slot].recall;
+    struct recall *recall = lifecycle_recall(life, slot);
     int status = 0;
     if (!request->span.exact || window_uncached(request) == 0 || request->shifted) {
         replica->wasted_requests++;
@@ -50,7 +50,7 @@ int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, 
     if (life->has_positions) {
         struct outcomes none;
         (void)positions_pass(&life->positions, slot, request, false, 0, false, &none);
-    } else if (recall->is_open) {
+    } else if (recall != NULL) {
         status = recall_plan(recall, life->asked->decode, request, err);
         recall_pass(recall);
     }

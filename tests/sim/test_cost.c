@@ -1,6 +1,7 @@
 /* The cost model: against measurements it was not fitted to, and its own laws. */
 #include <unistd.h>
 
+#include "sim/price/known.h"
 #include "sim/system/system_facts.h"
 #include "tests/support/rig.h"
 
@@ -60,6 +61,39 @@ TEST(a_price_does_not_depend_on_what_was_asked_before) {
         }
         system_close(warm);
     }
+}
+
+/* More steps than are remembered, each asked for twice in turn and again at the end: those that
+ * share a place, and those that gave way to others, take what they take on a cost model that was
+ * asked once. */
+TEST(prices_stay_the_same_however_many_are_asked_for) {
+    enum { N = 3 * KNOWN_STEPS, SOME = 499 };
+    struct system *warm = rig_system("dllm-serve", "l40s", false, NULL);
+    struct system *fresh = rig_system("dllm-serve", "l40s", false, NULL);
+    const struct span full = refresh_span(512, 32), block = reuse_span(32, 480);
+    struct step_shape shape;
+    struct step_price price, again, expected;
+    shape_clear(&shape);
+    shape_add(shape.sym, &full, 4);
+    shape_add(shape.sym, &block, 64);
+    const int64_t keys = shape.sym[SYM_BLOCK_K];
+    for (int i = 0; i < 2 * N; i++) {
+        const bool is_asked_before = i >= N;
+        shape.sym[SYM_BLOCK_K] = keys + i % N;
+        if (is_asked_before && i % SOME != 0) {
+            continue;
+        }
+        cost_price(warm->cost, &shape, warm->chunks.bound, &price);
+        cost_price(warm->cost, &shape, warm->chunks.bound, &again);
+        ck_assert_int_eq(memcmp(&price, &again, sizeof price), 0);
+        if (is_asked_before) {
+            cost_price(fresh->cost, &shape, warm->chunks.bound, &expected);
+            ck_assert_msg(memcmp(&price, &expected, sizeof price) == 0, "%d: %.17g %.17g", i,
+                          price.device_ns, expected.device_ns);
+        }
+    }
+    system_close(fresh);
+    system_close(warm);
 }
 
 /* Step times of the released implementations on one H200 (reference runs of 2026-11-21; prompt 256,
