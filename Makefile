@@ -262,8 +262,8 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
 	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h kernels/rules \
-	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/price/runtimes traces experiments docs tests/golden LICENSE \
-	    README.md | tar x -C $(BUILD)/bundle/unmask
+	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/price/runtimes traces experiments docs tests/golden \
+	    tests/gpu/memory.sh tests/gpu/canvas_peers.py LICENSE README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
 	    '    case $$t in */test_engine) "$$t" build/kernels/libunmask_cuda.so ;;' \
