@@ -65,16 +65,15 @@ template <int PENDING> static __device__ __forceinline__ void wgmma_wait() {
 #define OPERANDS_112 OPERANDS_96, SIXTEEN(96)
 #define OPERANDS_120 OPERANDS_112, EIGHT(112)
 #define OPERANDS_128 OPERANDS_112, SIXTEEN(112)
-/* clang-format on */
 
 /* The widths that kernels have: columns, sums a thread, and the places in the text of b and of
  * whether d is added. */
-#define WGMMA_WIDTHS(X)                                                                            \
-    X(8, 4, 5, 6)                                                                                  \
-    X(16, 8, 9, 10)                                                                                \
-    X(32, 16, 17, 18) X(64, 32, 33, 34) X(96, 48, 49, 50) X(128, 64, 65, 66) X(160, 80, 81, 82)    \
-        X(176, 88, 89, 90) X(192, 96, 97, 98) X(208, 104, 105, 106) X(224, 112, 113, 114)          \
-            X(240, 120, 121, 122) X(256, 128, 129, 130)
+#define WGMMA_WIDTHS(X) \
+    X(8, 4, 5, 6) X(16, 8, 9, 10) X(32, 16, 17, 18) X(64, 32, 33, 34) \
+    X(96, 48, 49, 50) X(128, 64, 65, 66) X(160, 80, 81, 82) X(176, 88, 89, 90) \
+    X(192, 96, 97, 98) X(208, 104, 105, 106) X(224, 112, 113, 114) X(240, 120, 121, 122) \
+    X(256, 128, 129, 130)
+/* clang-format on */
 
 /* NAME<WIDTH>: d = a b (+ d when accumulate): 64 rows a warpgroup, both operands in shared memory,
  * each with its rows along the summed dimension. */
