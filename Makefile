@@ -262,8 +262,8 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
 	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h kernels/rules \
-	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/price/runtimes traces experiments docs tests/golden LICENSE \
-	    README.md | tar x -C $(BUILD)/bundle/unmask
+	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/price/runtimes traces experiments docs tests/golden \
+	    tests/gpu/memory.sh tests/gpu/canvas_peers.py LICENSE README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
 	    '    case $$t in */test_engine) "$$t" build/kernels/libunmask_cuda.so ;;' \
@@ -290,8 +290,6 @@ UNORDERED  := $(WRITES)$(IN_PARENS)(?:\s*[!=<>]=?\s*\w+\)?)?\s*[|](?![|=])|[^|][
 # and how far apart their arrays stand is the business of sim/policy/window.h alone.
 AROUND_WINDOW := (->|\.)window\b(?! = window_of\()|[*] *([a-z_]+(->|\.))+(?<!model->)(?<!rule->)block_tokens|(?<!model->)(?<!rule->)\bblock_tokens *[*] *[a-z(]
 HOT_OBJS := $(patsubst %,$(BUILD)/sim/%.o,serve/lifecycle serve/loop serve/plan serve/executor_sim policy/rows policy/window policy/cache/* policy/decoder/* policy/scheduler/*)
-# Files and returns at most on the way from a submission to its price (tests/walk.py).
-PRICE_WALK := 8 15
 lint: ## formatting, cppcheck and clang-tidy
 	@sh .ci/packages $(LINT_PACKAGES)
 	$(say) LINT clang-format
@@ -300,18 +298,12 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT "around the window"
 	$(Q)! grep -PHn '$(AROUND_WINDOW)' $(filter-out tests/% sim/policy/window.%,$(C_FILES))
-	$(say) LINT "walk to a price"
-	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
 	$(say) LINT "structs are cleared word by word"
 	$(Q)[ -z '$(OF_STRUCTS)' ] || ! objdump -d $(wildcard $(HOT_OBJS)) | grep -E '\brep (stos|movs)'
-	$(say) LINT "sizes of files and functions"
-	$(Q)python3 tests/sizes.py --self-test && python3 tests/sizes.py
-	$(say) LINT "folders that include each other"
-	$(Q)python3 tests/folders.py --self-test && python3 tests/folders.py
+	$(say) LINT "shape of the source"
+	$(Q)tests/house.sh
 	$(say) LINT "freeze notices"
 	$(Q)python3 tests/freeze.py self-test
-	$(say) LINT "plain English"
-	$(Q)python3 tests/words.py
 	$(say) LINT "GPU suites compile" # they are built with the kernels alone, minutes of nvcc, and calls grow members
 	$(Q)[ ! -e $(or $(TOOLKIT),/usr)/include/cuda_runtime_api.h ] || for f in tests/gpu/*.c; do \
 	    $(CC) $(CSTD) $(OUR_CPPFLAGS) $(CPPFLAGS) $(TOOLKIT:%=-isystem %/include) -fsyntax-only -Wall -Wextra -Werror $$f || exit 1; done

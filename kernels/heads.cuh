@@ -8,14 +8,14 @@
 
 template <int D> struct head_of { static constexpr int SIZE = D; };
 
+#define START_OF_HEAD(D)                                                                           \
+    case D:                                                                                        \
+        return start(head_of<D>());
+
 /* start(head_of<size>()); cudaErrorInvalidValue for a size that nothing is compiled for. */
 template <class START> static inline cudaError_t by_head_size(int size, START start) {
     switch (size) {
-#define HEAD(D)                                                                                    \
-    case D:                                                                                        \
-        return start(head_of<D>());
-        HEAD_SIZES(HEAD)
-#undef HEAD
+        HEAD_SIZES(START_OF_HEAD)
     default:
         return cudaErrorInvalidValue;
     }
@@ -24,11 +24,7 @@ template <class START> static inline cudaError_t by_head_size(int size, START st
 /* The same of the wider ones, too. */
 template <class START> static inline cudaError_t by_wide_head_size(int size, START start) {
     switch (size) {
-#define HEAD(D)                                                                                    \
-    case D:                                                                                        \
-        return start(head_of<D>());
-        WIDE_HEAD_SIZES(HEAD)
-#undef HEAD
+        WIDE_HEAD_SIZES(START_OF_HEAD)
     default:
         return cudaErrorInvalidValue;
     }

@@ -145,10 +145,6 @@ void conversations_close(struct conversations *talks) {
     }
 }
 
-uint64_t conversations_rows(const struct conversations *talks) {
-    return talks->n;
-}
-
 /* ---- the source ---- */
 
 static enum source_reply give_turn(void *state, struct arrival *out, struct err *err) {

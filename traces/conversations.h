@@ -23,9 +23,6 @@ int conversations_open(struct arrival_source rows, uint64_t n, struct conversati
                        struct err *err);
 void conversations_close(struct conversations *talks); /* NULL is fine */
 
-/* How many rows there are. */
-uint64_t conversations_rows(const struct conversations *talks);
-
 /* One source of the sessions: it moves on. */
 struct arrival_source conversations_source(struct conversations *talks);
 

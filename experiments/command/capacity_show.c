@@ -267,13 +267,7 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
     table_text(table, text[0] != '\0' ? text : NULL);
 }
 
-static struct table *make_table(const struct capacities *c) {
-    struct table *table = table_open("");
-    for (size_t a = 0; a < c->n_axes; a++) {
-        table_column(table, c->axes[a]);
-    }
-    table_columns(table, "req/s|x|sustained at most|GPUs|per GPU");
-    table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
+void capacity_objectives(struct table *table, const struct capacities *c) {
     for (size_t t = 0; t < c->objectives.n; t++) {
         const struct objective *o = &c->objectives.items[t];
         if (objective_is_of_time(o)) {
@@ -282,6 +276,16 @@ static struct table *make_table(const struct capacities *c) {
             table_column(table, heading);
         }
     }
+}
+
+static struct table *make_table(const struct capacities *c) {
+    struct table *table = table_open("");
+    for (size_t a = 0; a < c->n_axes; a++) {
+        table_column(table, c->axes[a]);
+    }
+    table_columns(table, "req/s|x|sustained at most|GPUs|per GPU");
+    table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
+    capacity_objectives(table, c);
     table_columns(table, "attain_%|attained");
     table_columns(table, capacity_knows_energy(c) ? "J/token" : "");
     table_columns(table, "limit|queue_%|GPU_%");

@@ -99,4 +99,7 @@ int capacity_draw(const struct capacities *c, const char *stem, struct err *err)
 /* As CSV, one line for each rate kept: the capacity, the lowest rate missed and those around. */
 int capacity_write_rates(const struct capacities *c, const char *path, struct err *err);
 
+/* A column for each objective that is a time. */
+void capacity_objectives(struct table *table, const struct capacities *c);
+
 #endif

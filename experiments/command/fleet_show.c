@@ -112,14 +112,7 @@ static struct table *make_table(const struct capacities *c) {
     table_columns(table, c->found.n_seeds == 1 ? ""
                          : c->prices != NULL   ? "$/h by seed"
                                                : "GPUs by seed");
-    for (size_t t = 0; t < c->objectives.n; t++) {
-        const struct objective *o = &c->objectives.items[t];
-        if (objective_is_of_time(o)) {
-            char heading[OBJECTIVE_CHARS + 8];
-            snprintf(heading, sizeof heading, "%s_s", o->name);
-            table_column(table, heading);
-        }
-    }
+    capacity_objectives(table, c);
     table_columns(table, "attain_%|limit|one fewer misses|requests|cheapest");
     for (size_t i = 0; i < c->found.n_configs; i++) {
         add_row(table, c, i);

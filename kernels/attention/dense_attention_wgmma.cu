@@ -79,7 +79,6 @@ fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
             const CUtensorMap *k_map, const CUtensorMap *v_map,
             const struct call_dense_attention &call, const struct dense_order &order) {
     typedef struct warpgroup_tile<D> tile;
-    constexpr int PLANES = tile::PLANES, PLANE_BYTES = tile::PLANE_BYTES;
     struct ring_place<STAGES> place = {
         0, 1
     };
@@ -89,17 +88,10 @@ fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
         ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
-        tile_fetch<PLANES, tile::Q_PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
-                                                item.queries.first + item.row0);
+        tile_fetch<tile::PLANES, tile::Q_PLANE_BYTES>(ring.q_tile, q_map, ring.q_full, item.head,
+                                                      item.queries.first + item.row0);
         for (int row = 0; row < item.length; row += tile::TILE_N) {
-            const int at = place.at;
-            ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
-            tile_fetch<PLANES, PLANE_BYTES>(ring.k_ring + at * tile::BYTES, k_map,
-                                            ring.k_full + at * 8, kv_head, item.first + row);
-            ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
-            tile_fetch<PLANES, PLANE_BYTES>(ring.v_ring + at * tile::BYTES, v_map,
-                                            ring.v_full + at * 8, kv_head, item.first + row);
-            place.next();
+            tile_fetch_keys<D>(ring, place, k_map, v_map, kv_head, item.first + row);
         }
     }
 }

@@ -59,18 +59,24 @@ template <int D> static __device__ __forceinline__ void part_clear(struct part<D
     part.sum[0] = part.sum[1] = 0;
 }
 
+/* The largest score of one of this lane's two rows. */
+template <int KEY_TILES>
+static __device__ __forceinline__ float row_peak(const float (&s)[KEY_TILES][4], int half) {
+    float peak = ATTENTION_NEVER;
+#pragma unroll
+    for (int n = 0; n < KEY_TILES; n++) {
+        peak = fmaxf(peak, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+    }
+    return quad_max(peak);
+}
+
 /* s becomes probabilities of this lane's two rows; what came before shrinks to the new peaks. */
 template <int D, int KEY_TILES>
 static __device__ __forceinline__ void part_weigh(struct part<D> &part, float (&s)[KEY_TILES][4],
                                                   float scale_log2) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float peak = ATTENTION_NEVER;
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-            peak = fmaxf(peak, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-        }
-        peak = fmaxf(part.top[half], quad_max(peak));
+        const float peak = fmaxf(part.top[half], row_peak(s, half));
         const float shrink = exp2_fast((part.top[half] - peak) * scale_log2);
         const float shift = peak > ATTENTION_NEVER ? peak * scale_log2 : 0;
         float added = 0;

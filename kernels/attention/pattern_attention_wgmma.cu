@@ -76,16 +76,7 @@ fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
                 const int begin = block * call.block_tokens;
                 const int end = min(begin + call.block_tokens, item.n);
                 for (int row = begin; row < end; row += tile::TILE_N) {
-                    const int at = place.at;
-                    ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
-                    tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.k_ring + at * tile::BYTES,
-                                                                k_map, ring.k_full + at * 8,
-                                                                kv_head, item.first + row);
-                    ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
-                    tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.v_ring + at * tile::BYTES,
-                                                                v_map, ring.v_full + at * 8,
-                                                                kv_head, item.first + row);
-                    place.next();
+                    tile_fetch_keys<D>(ring, place, k_map, v_map, kv_head, item.first + row);
                 }
             }
         }

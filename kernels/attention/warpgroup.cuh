@@ -9,7 +9,7 @@
 
 #include "kernels/attention/fragments.cuh"
 #include "kernels/launches.h"
-#include "kernels/linear/wgmma_widths.cuh"
+#include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_M = 128,
@@ -97,6 +97,22 @@ static __device__ __forceinline__ void tile_fetch(uint32_t to, const CUtensorMap
     for (int plane = 0; plane < N; plane++) {
         tensor_copy(to + plane * PLANE_BYTES, map, full, plane * 64, head, row);
     }
+}
+
+/* A tile of keys and one of values into the ring's next place, by one thread. */
+template <int D, int STAGES>
+static __device__ __forceinline__ void
+tile_fetch_keys(const struct attention_ring<STAGES> &ring, struct ring_place<STAGES> &place,
+                const CUtensorMap *k_map, const CUtensorMap *v_map, int kv_head, int row) {
+    typedef struct warpgroup_tile<D> tile;
+    const int at = place.at;
+    ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
+    tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.k_ring + at * tile::BYTES, k_map,
+                                                ring.k_full + at * 8, kv_head, row);
+    ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
+    tile_fetch<tile::PLANES, tile::PLANE_BYTES>(ring.v_ring + at * tile::BYTES, v_map,
+                                                ring.v_full + at * 8, kv_head, row);
+    place.next();
 }
 
 /* One of the two warpgroups that attend. */

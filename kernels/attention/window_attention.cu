@@ -104,12 +104,7 @@ template <int KEY_TILES>
 static __device__ __forceinline__ void leave_peaks(const float (&s)[KEY_TILES][4], float *peaks) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float peak = ATTENTION_NEVER;
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-            peak = fmaxf(peak, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-        }
-        peak = quad_max(peak);
+        const float peak = row_peak(s, half);
         if (threadIdx.x % 4 == 0) {
             peaks[half * 8] = peak;
         }

@@ -107,11 +107,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS, 1)
                 wgmma_begin();
 #pragma unroll
                 for (int k = 0; k < TILE_CHANNELS / 16; k++) {
-                    if constexpr (TILE_TOKENS == 256) {
-                        wgmma_m64n256k16(logit, a + k * 2, b + k * 2, step > 0 || k > 0);
-                    } else {
-                        wgmma_m64n192k16(logit, a + k * 2, b + k * 2, step > 0 || k > 0);
-                    }
+                    wgmma_m64k16<TILE_TOKENS>(logit, a + k * 2, b + k * 2, step > 0 || k > 0);
                 }
                 wgmma_commit();
                 wgmma_wait<1>(); /* the products of the step before this one are done */

@@ -11,7 +11,7 @@
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/few.cuh"
-#include "kernels/linear/wgmma_widths.cuh"
+#include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_CHANNELS = 64,

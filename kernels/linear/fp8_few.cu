@@ -8,7 +8,7 @@
 #include "kernels/launches.h"
 #include "kernels/linear/few.cuh"
 #include "kernels/linear/fp8.cuh"
-#include "kernels/linear/fp8_wgmma.cuh"
+#include "kernels/linear/wgmma.cuh"
 
 enum {
     WEIGHT_BYTES = TILE_ROWS * FP8_STEP,

@@ -5,12 +5,12 @@
  * tokens each, one box after the other: the sums of a stage leave the tensor cores for single
  * precision, by squares times their scales, while the other warpgroup multiplies. Blocks are
  * persistent and work in clusters of two that fetch half of what they share, each for both. */
-#include "kernels/linear/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"
-#include "kernels/linear/fp8_wgmma.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/linear/tiles.cuh"
+#include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_TOKENS = 128,
@@ -407,34 +407,8 @@ static cudaError_t tiles_start(const CUtensorMap &x_map, const CUtensorMap &w_ma
                            x_map, w_map, p, t);
 }
 
-/* How a product is cut into tiles. */
-struct cut {
-    enum sharing sharing;
-    int box, n_token_tiles, n_output_tiles;
-    int64_t cost;
-};
-
 /* What a tile costs beyond its products, in rows of weights. */
 enum { TILE_OVERHEAD = 32 };
-
-static struct cut cut_of(int box, int n_tokens, int n_outputs, int outputs_per_tile, int n_sms) {
-    struct cut cut;
-    cut.box = box;
-    cut.n_token_tiles = (n_tokens + TILE_TOKENS - 1) / TILE_TOKENS;
-    cut.n_output_tiles = (n_outputs + outputs_per_tile - 1) / outputs_per_tile;
-    cut.sharing = SHARE_NONE;
-    if (cut.n_token_tiles % 2 == 0 || cut.n_token_tiles > 8) {
-        /* An odd count pays for a whole idle tile: not worth it below nine. */
-        cut.sharing = SHARE_WEIGHTS;
-        cut.n_token_tiles += cut.n_token_tiles % 2;
-    } else if (n_tokens >= TILE_TOKENS && cut.n_output_tiles % 2 == 0) {
-        cut.sharing = SHARE_INPUTS;
-    }
-    const int n_workers = cut.sharing == SHARE_NONE ? n_sms : n_sms / 2 * 2;
-    const int64_t n_tiles = (int64_t)cut.n_token_tiles * cut.n_output_tiles;
-    cut.cost = (n_tiles + n_workers - 1) / n_workers * (2 * box + TILE_OVERHEAD);
-    return cut;
-}
 
 template <bool GATED, int BOX>
 static decltype(&tiles_start<GATED, 0, BOX>) start_of_sharing(int sharing) {
@@ -443,9 +417,10 @@ static decltype(&tiles_start<GATED, 0, BOX>) start_of_sharing(int sharing) {
                                      : tiles_start<GATED, SHARE_NONE, BOX>;
 }
 
-template <bool GATED> static decltype(&tiles_start<GATED, 0, 128>) start_of(const struct cut &cut) {
-    return cut.box == 128 ? start_of_sharing<GATED, 128>(cut.sharing)
-                          : start_of_sharing<GATED, 64>(cut.sharing);
+template <bool GATED>
+static decltype(&tiles_start<GATED, 0, 128>) start_of(const struct tile_cut &cut) {
+    return cut.width == 256 ? start_of_sharing<GATED, 128>(cut.sharing)
+                            : start_of_sharing<GATED, 64>(cut.sharing);
 }
 
 cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
@@ -474,12 +449,14 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
     }
     struct tiling t = {};
     t.shift = p->before % FP8_STEP;
-    struct cut cut = cut_of(128, p->n_tokens, p->n_outputs + t.shift, 256 / boxes, n_sms);
-    const struct cut narrow = cut_of(64, p->n_tokens, p->n_outputs + t.shift, 128 / boxes, n_sms);
+    struct tile_cut cut = tile_cut_of<TILE_TOKENS>(256, p->n_tokens, p->n_outputs + t.shift,
+                                                   256 / boxes, n_sms, TILE_OVERHEAD);
+    const struct tile_cut narrow = tile_cut_of<TILE_TOKENS>(
+        128, p->n_tokens, p->n_outputs + t.shift, 128 / boxes, n_sms, TILE_OVERHEAD);
     cut = narrow.cost < cut.cost && !summed ? narrow : cut;
     t.n_token_tiles = cut.n_token_tiles;
     t.n_output_tiles = cut.n_output_tiles;
-    t.second_box = gated ? p->n_outputs : cut.box;
+    t.second_box = gated ? p->n_outputs : cut.width / 2;
     t.n_steps = (p->n_inputs + FP8_STEP - 1) / FP8_STEP;
     const int input_box = cut.sharing == SHARE_INPUTS ? TILE_TOKENS / 2
                           : p->n_tokens < TILE_TOKENS ? p->n_tokens
@@ -487,7 +464,7 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
     CUtensorMap x_map, w_map;
     if (!hopper_map_fp8(&x_map, p->x, p->n_inputs, p->n_tokens, p->x_stride, input_box) ||
         !hopper_map_fp8(&w_map, p->w, p->n_inputs, (int64_t)p->n_outputs * boxes, p->n_inputs,
-                        cut.box)) {
+                        cut.width / 2)) {
         return cudaErrorNotSupported;
     }
     auto start = gated ? start_of<true>(cut) : start_of<false>(cut);

@@ -9,12 +9,12 @@
  * share, weights or inputs, each for both. Sums of fp8 stay on the tensor cores from a tile's first
  * step to its last, in about 14 bits: on random numbers they are off by 0.0012 of their size after
  * 4096 channels and by 0.0026 after 12288, where rounding to bf16 costs 0.0017 (one H200). */
-#include "kernels/linear/head.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"
-#include "kernels/linear/fp8_wgmma.cuh"
+#include "kernels/linear/head.cuh"
 #include "kernels/linear/tiles.cuh"
+#include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_TOKENS = 128,
@@ -220,12 +220,8 @@ static __device__ __forceinline__ void products(float (&sum)[WIDTH / 2], uint32_
     for (int k = 0; k < STEP_BYTES / 32; k++) {
         if constexpr (KIND != WIDE) {
             wgmma_m64k32_fp8<WIDTH>(sum, a + k * 2, b + k * 2, !first || k > 0);
-        } else if constexpr (WIDTH == 256) {
-            wgmma_m64n256k16(sum, a + k * 2, b + k * 2, !first || k > 0);
-        } else if constexpr (WIDTH == 192) {
-            wgmma_m64n192k16(sum, a + k * 2, b + k * 2, !first || k > 0);
         } else {
-            wgmma_m64n128k16(sum, a + k * 2, b + k * 2, !first || k > 0);
+            wgmma_m64k16<WIDTH>(sum, a + k * 2, b + k * 2, !first || k > 0);
         }
     }
     wgmma_commit();
@@ -449,38 +445,11 @@ static cudaError_t product_start(const CUtensorMap &x_map, const CUtensorMap &w_
                            n_blocks, (size_t)bytes, stream, x_map, w_map, product);
 }
 
-/* How a product is cut into tiles. */
-struct cut {
-    enum sharing sharing;
-    int width; /* rows of weights a tile */
-    int n_token_tiles, n_output_tiles;
-    int64_t cost;
-};
-
 /* What a tile costs beyond its products, in rows of weights: rounding the sums, which nothing hides
  * (SiLU is 2 to 3 % of a tile of 256 rows and 4096 channels), and the more bytes from the L2 cache
  * a product, the narrower the tile is. With it each of 27 shapes was cut within 2.5 % of the best
  * of the three widths (one H200, 2026-11-21). */
 enum { TILE_OVERHEAD = 16 };
-
-static struct cut cut_of(int width, int n_tokens, int n_outputs, int outputs_per_tile, int n_sms) {
-    struct cut cut;
-    cut.width = width;
-    cut.n_token_tiles = (n_tokens + TILE_TOKENS - 1) / TILE_TOKENS;
-    cut.n_output_tiles = (n_outputs + outputs_per_tile - 1) / outputs_per_tile;
-    cut.sharing = SHARE_NONE;
-    if (cut.n_token_tiles % 2 == 0 || cut.n_token_tiles > 8) {
-        /* An odd count pays for a whole idle tile: not worth it below nine. */
-        cut.sharing = SHARE_WEIGHTS;
-        cut.n_token_tiles += cut.n_token_tiles % 2;
-    } else if (n_tokens >= TILE_TOKENS && cut.n_output_tiles % 2 == 0) {
-        cut.sharing = SHARE_INPUTS;
-    }
-    const int n_workers = cut.sharing == SHARE_NONE ? n_sms : n_sms / 2 * 2;
-    const int64_t n_tiles = (int64_t)cut.n_token_tiles * cut.n_output_tiles;
-    cut.cost = (n_tiles + n_workers - 1) / n_workers * (width + TILE_OVERHEAD);
-    return cut;
-}
 
 template <bool GATED, int WIDTH, int KIND>
 static decltype(&product_start<GATED, 0, WIDTH, KIND>) start_of(int sharing) {
@@ -490,7 +459,7 @@ static decltype(&product_start<GATED, 0, WIDTH, KIND>) start_of(int sharing) {
 }
 
 template <bool GATED, int KIND>
-static decltype(&product_start<GATED, 0, 256, KIND>) start_of(const struct cut &cut) {
+static decltype(&product_start<GATED, 0, 256, KIND>) start_of(const struct tile_cut &cut) {
     if constexpr (KIND != SUMMED) {
         return cut.width == 256   ? start_of<GATED, 256, KIND>(cut.sharing)
                : cut.width == 192 ? start_of<GATED, 192, KIND>(cut.sharing)
@@ -515,10 +484,11 @@ static cudaError_t product_run(struct product *product, const void *x, int64_t x
         return status;
     }
     const int boxes = GATED ? 2 : 1; /* rows of w for one column of y */
-    struct cut cut = cut_of(256, product->n_tokens, product->n_outputs, 256 / boxes, n_sms);
+    struct tile_cut cut = tile_cut_of<TILE_TOKENS>(256, product->n_tokens, product->n_outputs,
+                                                   256 / boxes, n_sms, TILE_OVERHEAD);
     for (int width = 192; KIND != SUMMED && width >= 128; width -= 64) {
-        const struct cut other =
-            cut_of(width, product->n_tokens, product->n_outputs, width / boxes, n_sms);
+        const struct tile_cut other = tile_cut_of<TILE_TOKENS>(
+            width, product->n_tokens, product->n_outputs, width / boxes, n_sms, TILE_OVERHEAD);
         cut = other.cost < cut.cost ? other : cut;
     }
     product->n_token_tiles = cut.n_token_tiles;

@@ -45,4 +45,34 @@ static __device__ __forceinline__ void tile_of(const CUT &cut, int deal, int ran
 }
 #endif
 
+/* How a product is cut into tiles. */
+struct tile_cut {
+    enum sharing sharing;
+    int width; /* rows of weights a tile */
+    int n_token_tiles, n_output_tiles;
+    int64_t cost;
+};
+
+/* `overhead` is what a tile costs beyond its products, in rows of weights. */
+template <int TILE_TOKENS>
+static struct tile_cut tile_cut_of(int width, int n_tokens, int n_outputs, int outputs_per_tile,
+                                   int n_sms, int overhead) {
+    struct tile_cut cut;
+    cut.width = width;
+    cut.n_token_tiles = (n_tokens + TILE_TOKENS - 1) / TILE_TOKENS;
+    cut.n_output_tiles = (n_outputs + outputs_per_tile - 1) / outputs_per_tile;
+    cut.sharing = SHARE_NONE;
+    if (cut.n_token_tiles % 2 == 0 || cut.n_token_tiles > 8) {
+        /* An odd count pays for a whole idle tile: not worth it below nine. */
+        cut.sharing = SHARE_WEIGHTS;
+        cut.n_token_tiles += cut.n_token_tiles % 2;
+    } else if (n_tokens >= TILE_TOKENS && cut.n_output_tiles % 2 == 0) {
+        cut.sharing = SHARE_INPUTS;
+    }
+    const int n_workers = cut.sharing == SHARE_NONE ? n_sms : n_sms / 2 * 2;
+    const int64_t n_tiles = (int64_t)cut.n_token_tiles * cut.n_output_tiles;
+    cut.cost = (n_tiles + n_workers - 1) / n_workers * (width + overhead);
+    return cut;
+}
+
 #endif

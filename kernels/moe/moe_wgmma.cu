@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
-#include "kernels/linear/wgmma_widths.cuh"
+#include "kernels/linear/wgmma.cuh"
 #include "kernels/moe/moe.cuh"
 
 enum {

@@ -5,7 +5,7 @@
  * bound
  *
  * A bound is the larger of bytes over 4.8 TB/s and operations over 989 TFLOP/s (the data sheet of
- * an H200 SXM). experiments/gpu/canvas_peers.py times PyTorch at the same shapes. */
+ * an H200 SXM). tests/gpu/canvas_peers.py times PyTorch at the same shapes. */
 #include <stdio.h>
 #include <stdlib.h>
 

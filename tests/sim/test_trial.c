@@ -8,6 +8,7 @@
 #include "sim/policy/check/trial.h"
 #include "sim/policy/plugin/plugin.h"
 #include "sim/policy/plugin/registry.h"
+#include "tests/support/batch.h"
 #include "tests/support/kept.h"
 #include "tests/support/rig.h"
 #include "tests/support/says.h"
@@ -525,21 +526,10 @@ static void ask_router(void) {
 static void ask_scheduler(void) {
     union any_policy policy = {.scheduler = {.schedule = said_schedule}};
     const struct schedule_view view = {.now_ns = 50};
-    uint32_t lists[11][8] = {{0}}, state = 0;
+    uint32_t lists[BATCH_LISTS][8] = {{0}}, state = 0;
     wrap(&policy, POLICY_SCHEDULER, sizeof policy.scheduler);
     for (uint32_t i = 1; i <= 3 && twice.err.kind == ERR_NONE; i++) {
-        struct batch batch = {.capacity = 8,
-                              .selected = lists[0],
-                              .chunk_tokens = lists[1],
-                              .preempted = lists[2],
-                              .idle = lists[3],
-                              .width_tokens = lists[4],
-                              .threshold_millionths = lists[5],
-                              .puts_off = lists[6],
-                              .rejected = lists[7],
-                              .reasons = lists[8],
-                              .swaps = lists[9],
-                              .run_tokens = lists[10]};
+        struct batch batch = batch_over(lists[0], 8, 8);
         policy.scheduler.schedule(&state, &view, &batch);
         ck_assert_uint_eq(state, i); /* asked twice, it goes on once */
     }

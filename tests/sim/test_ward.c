@@ -15,6 +15,7 @@
 #include "sim/policy/plugin/ward.h"
 #include "sim/policy/router/router.h"
 #include "sim/policy/scheduler/scheduler.h"
+#include "tests/support/batch.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 
@@ -232,19 +233,8 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
     const uint32_t running[2] = {0, 1}, waiting[1] = {2};
     rng = rng_stream(1, "ward");
     for (int i = 0; i < 3000; i++) {
-        uint32_t lists[11][CAPACITY] = {{0}};
-        struct batch batch = {.capacity = CAPACITY,
-                              .selected = lists[0],
-                              .chunk_tokens = lists[1],
-                              .preempted = lists[2],
-                              .idle = lists[3],
-                              .width_tokens = lists[4],
-                              .threshold_millionths = lists[5],
-                              .puts_off = lists[6],
-                              .rejected = lists[7],
-                              .reasons = lists[8],
-                              .swaps = lists[9],
-                              .run_tokens = lists[10]};
+        uint32_t lists[BATCH_LISTS][CAPACITY] = {{0}};
+        struct batch batch = batch_over(lists[0], CAPACITY, CAPACITY);
         draw_script(requests);
         const struct schedule_view view = {.now_ns = 5,
                                            .requests = requests,
@@ -299,7 +289,7 @@ static void fill(void *state, const struct schedule_view *view, struct batch *ba
     (void)state, (void)view;
     n_filled++;
     for (uint32_t i = 0; i < batch->capacity; i++) {
-        for (uint32_t l = 0; l < 11; l++) {
+        for (uint32_t l = 0; l < BATCH_LISTS; l++) {
             lists[l][i] = 10 * i + l + n_filled;
         }
     }
@@ -314,25 +304,14 @@ static const struct scheduler filling = {.policy = POLICY(POLICY_SCHEDULER, sche
 TEST(lists_are_of_any_capacity) {
     enum { MOST = 5000 };
     static const uint32_t capacities[] = {1, 1023, 1024, 1025, MOST, 6, 2048, 2048, 3};
-    static uint32_t lists[11][MOST];
+    static uint32_t lists[BATCH_LISTS][MOST];
     void *state;
     const struct scheduler *outer = (const struct scheduler *)warded(&filling.policy, &state);
     for (size_t c = 0; c < sizeof capacities / sizeof capacities[0]; c++) {
-        struct batch batch = {.capacity = capacities[c],
-                              .selected = lists[0],
-                              .chunk_tokens = lists[1],
-                              .preempted = lists[2],
-                              .idle = lists[3],
-                              .width_tokens = lists[4],
-                              .threshold_millionths = lists[5],
-                              .puts_off = lists[6],
-                              .rejected = lists[7],
-                              .reasons = lists[8],
-                              .swaps = lists[9],
-                              .run_tokens = lists[10]};
+        struct batch batch = batch_over(lists[0], MOST, capacities[c]);
         const struct schedule_view view = {.now_ns = 5};
         outer->schedule(state, &view, &batch);
-        for (uint32_t l = 0; l < 11; l++) {
+        for (uint32_t l = 0; l < BATCH_LISTS; l++) {
             bool all = true;
             for (uint32_t i = 0; i < capacities[c]; i++) {
                 all = all && lists[l][i] == 10 * i + l + n_filled;

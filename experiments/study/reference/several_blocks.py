@@ -19,14 +19,13 @@ the canvas: all are renewed once as many tokens were committed as its window has
 Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 """
 
-import json
-import os
+import functools
 
 import torch
 
 import dllm_cache
 from dllm_cache import OUTPUT_TOKENS, Features
-from joint_threshold import EDITED, MODEL, PROMPTS, Model
+from joint_threshold import EDITED, write_tokens
 
 TOKENS = "tests/golden/engine/several-blocks/tokens.jsonl"
 SETTINGS = [
@@ -192,20 +191,18 @@ def decode_sliding(model, prompt, sure, window, prefix, most=1):
     return x[len(prompt):].tolist(), passes, run
 
 
-def main():
-    bidirectional = dllm_cache.Model(BIDIRECTIONAL)
-    with open(PROMPTS) as file:
-        prompts = [json.loads(line)["ids"] for line in file]
-    os.makedirs(os.path.dirname(TOKENS), exist_ok=True)
-    torch.set_num_threads(1)
-    with torch.no_grad(), open(TOKENS, "w") as file:
-        for setting in SETTINGS + BIDIRECTIONAL_SETTINGS + SLIDING_SETTINGS:
-            keys = {k: v for k, v in setting.items() if k != "model"}
-            of = (decode_together, bidirectional) if "entropy" in setting else (decode, Model(setting.get("model", MODEL)))
-            of = (decode_sliding, bidirectional) if "window" in setting else of
-            tokens, passes, run = zip(*(of[0](of[1], prompt, **keys) for prompt in prompts))
-            file.write(json.dumps({**setting, "passes": passes, "run": run, "tokens": tokens}) + "\n")
+@functools.cache
+def bidirectional():
+    return dllm_cache.Model(BIDIRECTIONAL)
+
+
+def decode_by(model, prompt, _number, setting):
+    if "entropy" in setting:
+        return decode_together(bidirectional(), prompt, **setting)
+    if "window" in setting:
+        return decode_sliding(bidirectional(), prompt, **setting)
+    return decode(model, prompt, **setting)
 
 
 if __name__ == "__main__":
-    main()
+    write_tokens(TOKENS, SETTINGS + BIDIRECTIONAL_SETTINGS + SLIDING_SETTINGS, ("passes", "run"), decode_by)
