@@ -126,13 +126,25 @@ static const struct edit_row *last_of(const struct edits *edits, const struct ed
     return last;
 }
 
-static void predict(struct edits *edits, struct edit_row *row) {
-    const struct edit_row *last = last_of(edits, row);
+/* Where the process of rows[i] stands so that `last` is met: found once for all rows of it. */
+static double find_moved(const struct edits *edits, size_t i,
+                         const struct decode_process *trained) {
+    const struct edit_row *row = &edits->rows[i], *last = last_of(edits, row);
+    for (size_t k = 0; k < i; k++) {
+        if (strcmp(edits->rows[k].process, row->process) == 0) {
+            return edits->rows[k].moved_location;
+        }
+    }
     const struct rollout_rule rule = rule_of(last);
+    return decode_locate(trained, &rule, false, last->printed, MANY_REQUESTS);
+}
+
+static void predict(struct edits *edits, size_t i) {
+    struct edit_row *row = &edits->rows[i];
     struct decode_process trained = with(&row->of, edits->location, edits->scale);
     row->stored = edits_give(&row->of, row, MANY_REQUESTS);
     row->fitted = edits_give(&trained, row, MANY_REQUESTS);
-    trained.location = decode_locate(&trained, &rule, false, last->printed, MANY_REQUESTS);
+    trained.location = row->moved_location = find_moved(edits, i, &trained);
     row->moved = edits_give(&trained, row, MANY_REQUESTS);
 }
 
@@ -151,7 +163,7 @@ void edits_fit(struct edits *edits) {
     edits->location = round(gsl_vector_get(best, 0) * 1e4) / 1e4;
     edits->scale = round(exp(gsl_vector_get(best, 1)) * 1e4) / 1e4;
     for (size_t i = 0; i < edits->n; i++) {
-        predict(edits, &edits->rows[i]);
+        predict(edits, i);
     }
     gsl_multimin_fminimizer_free(minimizer);
     gsl_vector_free(x);

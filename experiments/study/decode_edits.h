@@ -28,6 +28,7 @@ struct edit_row {
     /* Tokens a pass by the stored constants and by those that were fitted; by the latter where the
      * process stands so that the row of the same process that is printed last is met. */
     double stored, fitted, moved;
+    double moved_location; /* of the process, for the last */
 };
 
 struct edits {

@@ -126,21 +126,26 @@ static void put(char *place, void (*ours)(void)) {
     }
 }
 
-static bool is_call(unsigned type) {
 #if defined __x86_64__
-    return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT;
+enum { CALL_SLOT = R_X86_64_JUMP_SLOT, CALL_ADDRESS = R_X86_64_GLOB_DAT, KNOWS_CALLS = true };
 #elif defined __aarch64__
-    return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT;
+enum { CALL_SLOT = R_AARCH64_JUMP_SLOT, CALL_ADDRESS = R_AARCH64_GLOB_DAT, KNOWS_CALLS = true };
 #else
-    (void)type;
-    return false;
+enum { CALL_SLOT, CALL_ADDRESS, KNOWS_CALLS = false };
 #endif
+
+static bool is_call(unsigned type) {
+    return KNOWS_CALLS && (type == CALL_SLOT || type == CALL_ADDRESS);
+}
+
+static bool find_tables(const void *symbol, struct object_tables *out) {
+    *out = (struct object_tables){.symbol = symbol};
+    return dl_iterate_phdr(look_at_object, out) != 0 && out->symbols != NULL && out->names != NULL;
 }
 
 void forbidden_watch(const void *symbol) {
-    struct object_tables tables = {.symbol = symbol};
-    if (dl_iterate_phdr(look_at_object, &tables) == 0 || tables.symbols == NULL ||
-        tables.names == NULL) {
+    struct object_tables tables;
+    if (!find_tables(symbol, &tables)) {
         return;
     }
     for (int list = 0; list < 2; list++) {
@@ -156,8 +161,55 @@ void forbidden_watch(const void *symbol) {
         }
     }
 }
+
+/* A function of another object that surely takes none. */
+static bool takes_no_memory(const char *name) {
+    static const char *const names[] = {
+        "__gmon_start__",
+        "__cxa_finalize",
+        "_ITM_registerTMCloneTable",
+        "_ITM_deregisterTMCloneTable",
+        "memcpy",
+        "memmove",
+        "memset",
+        "memcmp",
+        "sqrt",
+        "exp",
+        "log",
+        "pow",
+        "__stack_chk_fail",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool forbidden_may_allocate(const void *symbol) {
+    struct object_tables tables;
+    if (!find_tables(symbol, &tables) || !KNOWS_CALLS) {
+        return true;
+    }
+    for (int list = 0; list < 2; list++) {
+        for (size_t i = 0; tables.calls[list] != NULL && i < tables.n_calls[list]; i++) {
+            const ElfW(Sym) *asked = &tables.symbols[ELF64_R_SYM(tables.calls[list][i].r_info)];
+            if (ELF64_R_SYM(tables.calls[list][i].r_info) != 0 && asked->st_shndx == SHN_UNDEF &&
+                !takes_no_memory(tables.names + asked->st_name)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
 #else
 void forbidden_watch(const void *symbol) {
     (void)symbol;
+}
+
+bool forbidden_may_allocate(const void *symbol) {
+    (void)symbol;
+    return true;
 }
 #endif

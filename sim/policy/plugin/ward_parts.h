@@ -2,6 +2,7 @@
 #ifndef UNMASK_SIM_POLICY_PLUGIN_WARD_PARTS_H
 #define UNMASK_SIM_POLICY_PLUGIN_WARD_PARTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +26,8 @@ struct state_head {
     int64_t kept_bytes;          /* of the heap, that its calls took and did not give back */
     const char *keeper;          /* the callback that took some last */
     uint64_t n_kept;             /* calls that did */
-    unsigned char fill[8];
+    bool may_allocate;           /* the plug-in can take memory; asked in a trial only */
+    unsigned char fill[7];
     uint64_t mark;
 };
 _Static_assert(sizeof(struct state_head) == 64, "a state keeps its alignment");
