@@ -112,6 +112,23 @@ class Plots(unittest.TestCase):
         self.assertEqual((ax.said["set_xlabel"], ax.said["set_ylabel"]), (("rate (requests/s)",), ("p99 latency (s)",)))
         self.assertEqual(ax.said["legend"], {"title": "system"})
 
+    def test_differences_are_paired_by_seed(self):
+        ax = Axes()
+        unmask.plot(self.FRAME, "rate", "latency_s.p99", by="system", against="system=a", ax=ax)
+        (x, y, half, label, _), = ax.lines
+        self.assertEqual((x, y, label), ([1, 2], [4.5, 4.0], "b"))
+        self.assertAlmostEqual(half[0], 12.706 * 0.5, 3)  # of 4 and 5
+        self.assertEqual(ax.said["set_ylabel"], ("difference of p99 latency (s) to a",))
+        # What one scheduler alone has does not keep its runs from another's.
+        frame = self.FRAME.assign(**{"system.knob": [1.0] * 4 + [float("nan")] * 4})
+        frame.attrs["varied"], again = ["system", "system.knob", "rate"], Axes()
+        unmask.plot(frame, "rate", "latency_s.p99", by="system", against="system=a", ax=again)
+        self.assertEqual(again.lines[0][1], [4.5, 4.0])
+        for sentence, against in (("is no text KEY=VALUE", "system"), ("no row has it; there is a, b", "system=c"),
+                                  ("there is no column 'nobody'", "nobody=1"), ("the axis x is 'rate'", "rate=1")):
+            with self.assertRaisesRegex(unmask.UsageError, sentence):
+                unmask.plot(self.FRAME, "rate", "latency_s.p99", by="system", against=against, ax=Axes())
+
     def test_one_seed_has_no_interval_and_words_are_bars(self):
         ax = Axes()
         unmask.plot(self.FRAME[self.FRAME["seed"] == 1], "system", "latency_s.p99", by=["rate"], ax=ax)

@@ -231,7 +231,7 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "256",
             WITH("--system", "d2f", "--set", "max_batched_tokens=256"));
     REFUSES(2,
-            "unmask: LLaDA-8B Base/Instruct/1.5 is bidirectional and cache exact for block-causal",
+            "unmask: LLaDA-8B Base/Instruct/1.5 is bidirectional, and cache exact is for block-causal",
             WITH("--system", "multibd", "--model", "llada-8b"));
     REFUSES(
         2,

@@ -286,13 +286,14 @@ def read(db, table="runs"):
     return _tables.with_units(rows, _fields())
 
 
-def plot(table, x, y, by=None, ax=None, **style):
+def plot(table, x, y, by=None, ax=None, against=None, **style):
     """Draws one column of a table over another: means, with 95 % intervals over seeds, on axes of matplotlib, which it returns.
 
     table: a DataFrame, of `sweep`, `read`, `compare` or `capacity`, or the path of a database
     x, y: columns, such as "rate" and "latency_s.p99"; words along x make bars
     by: a column, or several: a line for each of their values
     ax: axes to draw on (default: new ones)
+    against: "scheduler=look-ahead": differences to the rows of it, paired by seed; an interval that holds 0 tells nothing apart
     style: what matplotlib's errorbar (of words: bar) takes, such as `marker="s"`
 
     Rows that differ in more than the seed are never averaged. `unmask.call("plot", db, ...)` has distributions and the course
@@ -301,7 +302,7 @@ def plot(table, x, y, by=None, ax=None, **style):
         table = read(os.fsdecode(table))
     if not hasattr(table, "groupby"):
         raise UsageError(f"plot: a {type(table).__name__} is no table; a DataFrame or the path of a database is")
-    return _tables.plot(table, _fields(), x, y, by, ax, style)
+    return _tables.plot(table, _fields(), x, y, by, ax, style, against)
 
 
 @options_of("figure", without=("all", "scores"))
