@@ -157,8 +157,8 @@ int fleet_check(const struct capacities *c, struct err *err) {
     }
     why_none(c, 0, why, sizeof why);
     if (n > 1) {
-        snprintf(others, sizeof others, "; %zu more configuration%s no fleet either",
-                 n - 1, n > 2 ? "s have" : " has");
+        snprintf(others, sizeof others, "; %zu more configuration%s no fleet either", n - 1,
+                 n > 2 ? "s have" : " has");
     }
     return err_world(err, "%s at %.6g requests/s: %.800s%s", c->configs[0].label,
                      c->found.fleet_req_s, why, others);
@@ -200,7 +200,8 @@ void fleet_print(const struct capacities *c, FILE *out) {
         "values are each seed's at its own fewest; limit: of one replica fewer;\nrequests: as many "
         "as it took "
         "until the answer no longer moved; cheapest *: of all that meet them\n"
-        "is: a design of a paper or of ours, or a program that was published; %sone fewer misses: what one replica fewer would "
+        "is: a design of a paper or of ours, or a program that was published; %sone fewer misses: "
+        "what one replica fewer would "
         "not meet\n",
         c->found.fleet_req_s, c->prices != NULL ? "$/1000: for 1,000 requests; " : "");
     if (capacity_most_samples(c) > 1) {

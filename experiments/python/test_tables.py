@@ -81,6 +81,15 @@ class Units(unittest.TestCase):
         self.assertTrue(pandas.isna(found["no_result"][0]) and found["makespan_s"][0] > 0)
         self.assertIn("has no 'moe' rows", found["no_result"][1])
 
+    def test_a_sweep_has_differences_paired_by_seed(self):
+        table = unmask.sweep(systems="dllm-serve", rates=[0.3], seeds=2, set={"scheduler": ["knee", "continuous"]},
+                             against="scheduler=knee", **LOAD)
+        knee, other = table[table["scheduler"] == "knee"], table[table["scheduler"] == "continuous"]
+        self.assertTrue((knee["difference.latency_s.mean"] == 0).all())
+        self.assertEqual(list(other["difference.latency_s.mean"]),
+                         [a - b for a, b in zip(other["latency_s.mean"], knee["latency_s.mean"])])
+        self.assertEqual(table.attrs["units"]["difference.latency_s.mean"], "s")
+
     def test_where_no_point_has_a_result_the_call_fails(self):
         with self.assertRaisesRegex(unmask.Error, "has no 'moe' rows"):
             unmask.sweep(systems="sdar", models="llada2-flash", gpu="rtx4090", requests=4)

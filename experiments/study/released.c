@@ -108,8 +108,7 @@ static void put_value(const struct system *system, const char *checkpoint, const
     char name[64], text[FACT_CHARS] = "";
     const size_t key = strcspn(word, "=}"), value = strcspn(word, ":}");
     snprintf(name, sizeof name, "%.*s", (int)key, word);
-    const char *is =
-        strcmp(name, "checkpoint") == 0 ? checkpoint : system_in_fact(&in, name, text);
+    const char *is = strcmp(name, "checkpoint") == 0 ? checkpoint : system_in_fact(&in, name, text);
     is = is != NULL ? is : "";
     double number;
     if (num_f64(is, &number)) {

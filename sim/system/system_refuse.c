@@ -57,7 +57,8 @@ static int check_mask(const struct system *s, struct err *err) {
     }
     if (!is_exact && !sees_canvas) {
         return err_usage(
-            err, "%s is %s, and cache %s is for bidirectional models: set cache = exact, or name %s",
+            err,
+            "%s is %s, and cache %s is for bidirectional models: set cache = exact, or name %s",
             s->model->title, mask, cache,
             s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
     }

@@ -450,8 +450,8 @@ TEST(released_programs_are_started_with_arguments_of_their_fleet) {
     free(text);
     /* The same server at another threshold; one whose arguments are not known; models that have
      * another name elsewhere, of which there is no one line. */
-    text = PRINTS(FLEET, "--systems", "lmdeploy-published-0.8,dc-published,dllm-serve",
-                  "--roofline");
+    text =
+        PRINTS(FLEET, "--systems", "lmdeploy-published-0.8,dc-published,dllm-serve", "--roofline");
     ASSERT_SAYS(text, "1 replica by: lmdeploy serve api_server JetLM/SDAR-8B-Chat ");
     ASSERT_SAYS(text, "--dllm-confidence-threshold 0.8\n");
     ASSERT_SAYS(text, "dc-published: no command is known that starts LMDeploy, the fork");

@@ -162,10 +162,11 @@ TEST(parts_that_do_not_go_together_are_refused) {
             "SDAR-8B-Chat is block-causal, and cache sparse-head is for bidirectional models: set "
             "cache = exact, or name a system such as sdar",
             "run", "--system", "dllm-serve", "--model", "sdar-8b");
-    REFUSES(2,
-            "Llama-3.1-8B is autoregressive, and cache none is for bidirectional models: set cache = "
-            "exact, or name the system vllm-ar",
-            "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
+    REFUSES(
+        2,
+        "Llama-3.1-8B is autoregressive, and cache none is for bidirectional models: set cache = "
+        "exact, or name the system vllm-ar",
+        "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
     REFUSES(2, "Llama-3.1-8B is autoregressive: block_tokens is 1, not 4", "run", "--system",
             "vllm-ar", "--set", "block_tokens=4");
     REFUSES(2, "cache exact grows page by page: set kv = pages", "plan", "--system", "sdar",

@@ -641,7 +641,7 @@ TEST(a_narrow_figure_is_read_at_its_width) {
         free(text);
     }
     ck_assert_double_gt(heights[0], 1.6 * heights[1]);
-#define NARROW                                                                                    \
+#define NARROW                                                                                     \
     "plot", db, "-x", "rate", "-y", "throughput_tok_s", "--look", "bars", "--by", "system"
     json_t *rows = rows_of(PRINTS(NARROW, "--json"));
     char value[32];
@@ -659,8 +659,8 @@ TEST(a_narrow_figure_is_read_at_its_width) {
  * equal, which has no interval. */
 TEST(a_table_of_points_names_its_columns) {
     const char *json, *db = make_runs(&json);
-#define AGAINST                                                                                   \
-    "plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--against",               \
+#define AGAINST                                                                                    \
+    "plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--against",                \
         "system=dllm-serve"
     char *text = PRINTS(AGAINST, "--format", "markdown");
     ASSERT_SAYS(text, "requests/s) | difference of p99 latency (s) | low | high | verdict |");

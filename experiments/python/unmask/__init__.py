@@ -178,7 +178,8 @@ def sweep(set=None, **options):
     `run` ("latency_s.p99"). Lists: systems, models, gpus, workloads, rates, input_tokens, output_tokens, requests,
     seeds (or how many; `seed` is that one, as for `run`), and `set={"cache.retention": [0.3, 0.5]}`; whatever can be
     iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
-    that does not fit, or fails, has its reason in the column `no_result` and nothing else; where all fail the call does."""
+    that does not fit, or fails, has its reason in the column `no_result` and nothing else; where all fail the call does. With
+    `against="scheduler=knee"` the columns `difference.` have what a row has more than that of `knee` with the same seed."""
     _tables.needed("pandas", "sweep")
     axes = _axes(options, set)
     with Policies() as policies:
@@ -190,7 +191,8 @@ def sweep(set=None, **options):
         found = point.get("summary") or {"no_result": point.get("no_result")}
         rows.append({**row, **{key: value for key, value in found.items() if key not in row}})
     varied = list(dict.fromkeys(key for point in points for key in point["point"]))
-    return _tables.frame_of(rows, _fields(), "sweep", varied=varied)
+    table = _tables.frame_of(rows, _fields(), "sweep", varied=varied)
+    return _tables.with_differences(table, _fields(), options["against"]) if isinstance(options.get("against"), str) else table
 
 
 def _policy_name(value):

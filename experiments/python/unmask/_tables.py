@@ -8,7 +8,7 @@ from unmask._errors import Error, UsageError
 # Of what is no field of a run: by how its name ends.
 _ENDINGS = (("_req_s", "requests/s"), ("_tok_s", "tokens/s"), ("_ns", "ns"), ("_us", "us"), ("_s", "s"), ("_bytes", "bytes"),
             ("_tokens", "tokens"), ("_share", "share"), ("dollars_per_1000_requests", "dollars"))
-_AROUND = re.compile(r"^(spread|differences|at_capacity|first_missed)\.|\.(mean|low|high)$")
+_AROUND = re.compile(r"^(spread|differences?|at_capacity|first_missed)\.|\.(mean|low|high)$")
 
 
 class Missing(Error, ImportError):
@@ -131,6 +131,22 @@ def _differences(table, x, y, keys, against):
     paired[y] -= paired.pop(f"{y} of the base")
     paired.attrs = table.attrs
     return paired
+
+
+_COMPARED = ("throughput_tok_s", "latency_s.mean", "latency_s.p99", "ttft_s.mean")
+
+
+def with_differences(frame, fields, against):
+    """A column `difference.FIELD` for each field that is compared: what a row has more than that of `against` with its seed and
+    settings, 0 in that one."""
+    key, _, value = against.partition("=")
+    alike = [name for name in dict.fromkeys((*frame.attrs["varied"], "seed")) if name in frame and name != key]
+    base = frame[frame[key].map(str) == value].drop_duplicates(alike)
+    beside = frame[alike].merge(base[[*alike, *(name for name in _COMPARED if name in base)]], on=alike, how="left")
+    for name in _COMPARED:
+        if name in beside:
+            frame[f"difference.{name}"] = frame[name] - beside[name].to_numpy()
+    return with_units(frame, fields)
 
 
 def plot(table, fields, x, y, by, ax, style, against=None):
