@@ -359,7 +359,7 @@ static void describe_decisions(const struct study *study, struct tables *tables,
     }
 }
 
-/* As many panels beside each other as are wide enough for their labels, of a figure that is to be
+/* As many panels next to each other as are wide enough for their labels, of a figure that is to be
  * printed at `inches`. */
 static size_t fitting_columns(size_t columns, double inches) {
     const double least_px = 200;
