@@ -36,7 +36,7 @@ struct trace {
     struct survey_names unread; /* columns and keys */
     struct trace_row *sorted;   /* [n_sorted] where rows stand in another order; else NULL */
     size_t n_sorted, next_sorted;
-    uint64_t n_given, n_failed, n_left_out;
+    uint64_t n_given, n_failed, n_left_out, n_lacking; /* of those left out */
     int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
     struct err bad;            /* once set, every further call repeats it */
     bool skips_bad;            /* rows that are none */
@@ -616,7 +616,7 @@ int trace_rewind(struct trace *trace, struct err *err) {
     if (trace->sorted != NULL) {
         return 0;
     }
-    trace->n_failed = trace->n_left_out = trace->n_bad = 0;
+    trace->n_failed = trace->n_left_out = trace->n_lacking = trace->n_bad = 0;
     return reader_to_first_row(trace, err);
 }
 
@@ -700,6 +700,7 @@ static int reader_next_row(struct trace *trace, struct trace_row *row, bool *mor
         }
         trace->n_failed += row->failed;
         trace->n_left_out += row->left_out;
+        trace->n_lacking += row->lacks_wanted;
     }
 }
 
@@ -729,7 +730,10 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                            "%s:%" PRIu64 ": found the end of the file (%" PRIu64
                            " failed requests before it%s%s), expected at least one request",
                            trace->path, trace->line.number + 1, trace->n_failed,
-                           trace->n_left_out > 0 ? ", others left out by --where" : "",
+                           trace->n_left_out == 0 ? ""
+                           : trace->n_lacking == trace->n_left_out
+                               ? ", others left out by --where, which names a field that none has"
+                               : ", others left out by --where",
                            trace->n_bad > 0 ? ", others that cannot be read" : "");
     }
     if (status != 0) {

@@ -28,6 +28,7 @@ enum {
     LEAST_TITLE_POINTS = 8, /* and of the longest */
     VALUE_CHARACTER_PX = 7, /* of the numbers over bars, where they are widest */
     VALUE_ROW_PX = 16,
+    UPRIGHT_VALUE_PX = 13, /* the width of such a number that stands upright */
     NOTE_CHARACTER_PX = 7, /* of the 9-point font in the PNG, where it is widest */
 };
 
@@ -41,6 +42,7 @@ struct layout {
     bool is_of_another[MAX_NAMES]; /* and whether they are another one's, such as its bound's */
     bool has_paper;
     bool turns_values;               /* numbers over bars stand upright, where they would touch */
+    bool hides_values;               /* bars are narrower than numbers that stand upright */
     int width, height;               /* of the whole figure */
     int columns, rows;               /* of panels */
     int panel_width, panel_height;   /* of one cell */
@@ -182,13 +184,17 @@ static double plot_top_of(const struct plot_point *point) {
     return fmax(point->y, fmax(point->high, point->paper));
 }
 
-/* Whether the numbers over two bars of one category would touch. */
+/* The width of a bar. */
+static double bar_px(const struct layout *layout, const struct panel *panel) {
+    const int axis_px = layout->panel_width - LEFT_PX - RIGHT_PX;
+    return 0.8 / (double)panel->n_series * axis_px / ((double)panel->n_categories + 0.2);
+}
+
 /* Whether the numbers over two bars of one category would touch. */
 static bool plot_values_touch(const struct layout *layout, const struct panel *panel) {
     struct plot_range range = plot_y_range(panel);
     struct limits limits = limits_of(panel, &range);
-    int axis_px = layout->panel_width - LEFT_PX - RIGHT_PX;
-    double bar_px = 0.8 / (double)panel->n_series * axis_px / ((double)panel->n_categories + 0.2);
+    const double px = bar_px(layout, panel);
     for (size_t s = 0; s < panel->n_series; s++) {
         for (size_t other = 0; other < s; other++) {
             for (size_t i = 0; i < panel->n_categories; i++) {
@@ -201,7 +207,7 @@ static bool plot_values_touch(const struct layout *layout, const struct panel *p
                 int n = plot_value_text(a->y, text) + plot_value_text(b->y, text);
                 double apart = fabs(share_of_axis(panel, limits, plot_top_of(a)) -
                                     share_of_axis(panel, limits, plot_top_of(b)));
-                if (0.5 * n * VALUE_CHARACTER_PX + 4 > bar_px * (double)(s - other) &&
+                if (0.5 * n * VALUE_CHARACTER_PX + 4 > px * (double)(s - other) &&
                     apart * layout->panel_height < VALUE_ROW_PX) {
                     return true;
                 }
@@ -570,7 +576,7 @@ static void write_panel(FILE *out, const struct layout *layout, size_t p) {
     }
     plot_write_y_range(out, layout, panel, &range);
     write_tics(out, panel, layout->panel_width, slant);
-    if (panel->values) {
+    if (panel->values && !layout->hides_values) {
         write_values(out, layout, panel);
     }
     write_curves(out, layout, panel, p);
@@ -772,8 +778,16 @@ int figure_write(const struct figure *figure, const char *stem, unsigned formats
     int failed = lay_out(figure, &layout, err);
     for (size_t p = 0; failed == 0 && p < figure->n_panels; p++) {
         const struct panel *panel = &figure->panels[p];
-        layout.turns_values = layout.turns_values || (panel->kind == PANEL_BARS && panel->values &&
-                                                      plot_values_touch(&layout, panel));
+        const bool has_values = panel->kind == PANEL_BARS && panel->values;
+        layout.turns_values =
+            layout.turns_values || (has_values && plot_values_touch(&layout, panel));
+        layout.hides_values =
+            layout.hides_values || (has_values && bar_px(&layout, panel) < UPRIGHT_VALUE_PX);
+    }
+    if (layout.turns_values && layout.hides_values) {
+        layout.turns_values = false;
+    } else {
+        layout.hides_values = false;
     }
     if (failed == 0 && (formats & FIGURE_CSV) != 0) {
         snprintf(path, sizeof path, "%s.csv", stem);

@@ -375,9 +375,9 @@ void capacity_print_head(const struct capacities *c, FILE *out) {
     }
     long long seed = (long long)request->options.seed;
     const char *from = capacity_common(c, "trace_provenance");
-    fprintf(out, "%s%s%s%s%s: %s%s%s, seed%s %lld", request->workload, gpu[0] != '\0' ? " on " : "",
-            gpu, model[0] != '\0' ? ", " : "", model, from,
-            from[0] != '\0' && n[0] != '\0' ? ", " : "", n, c->found.n_seeds > 1 ? "s" : "", seed);
+    fprintf(out, "%s%s%s%s%s: %s%s%s%sseed%s %lld", request->workload, gpu[0] != '\0' ? " on " : "",
+            gpu, model[0] != '\0' ? ", " : "", model, from, from[0] != '\0' ? ", " : "", n,
+            n[0] != '\0' ? ", " : "", c->found.n_seeds > 1 ? "s" : "", seed);
     if (c->found.n_seeds > 1) {
         fprintf(out, " to %lld", seed + (long long)c->found.n_seeds - 1);
     }

@@ -7,6 +7,7 @@
 #include "analysis/caution.h"
 #include "analysis/store/store.h"
 #include "experiments/command/commands.h"
+#include "experiments/study/released.h"
 #include "sim/base/num.h"
 
 static const struct option cite_options[] = {
@@ -76,8 +77,15 @@ static void add_build(struct citing *c, const json_t *run) {
 
 static void add_system(struct citing *c, const json_t *run) {
     static const char *const kinds[] = {"scheduler", "cache", "decoder", "router"};
+    const char *name = word(run, "system");
+    struct released released = {.is_published = false};
+    struct err ignored = {0};
     char text[1024];
-    size_t used = (size_t)snprintf(text, sizeof text, "%s (", word(run, "system"));
+    const char *is = word(run, "device")[0] != '\0'                   ? ""
+                     : released_named(name, &released, &ignored) != 0 ? ""
+                     : released.is_published                          ? "as published, "
+                                                                      : "a design, ";
+    size_t used = (size_t)snprintf(text, sizeof text, "%s (%s", name, is);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && used < sizeof text; i++) {
         const json_t *policy = json_object_get(json_object_get(run, "policies"), kinds[i]);
         const char *changed = word(policy, "changed");

@@ -97,7 +97,7 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
     table_text(table, text[0] != '\0' ? text : NULL);
     capacity_missed(c, i, text, sizeof text);
     table_text(table, text[0] != '\0' ? text : NULL);
-    table_number(table, requests_of(c, i), "%.0f");
+    table_number(table, isfinite(fleet_size(c, i)) ? requests_of(c, i) : (double)NAN, "%.0f");
     table_text(table, is_cheapest(c, i) ? "*" : "");
 }
 
@@ -148,15 +148,20 @@ static void why_none(const struct capacities *c, size_t i, char *text, size_t si
 }
 
 int fleet_check(const struct capacities *c, struct err *err) {
-    char why[1200];
-    for (size_t i = 0; i < c->found.n_configs; i++) {
+    char why[1200], others[80] = "";
+    const size_t n = c->found.n_configs;
+    for (size_t i = 0; i < n; i++) {
         if (isfinite(fleet_size(c, i))) {
             return 0;
         }
     }
     why_none(c, 0, why, sizeof why);
-    return err_world(err, "%s at %.6g requests/s: %.900s", c->configs[0].label,
-                     c->found.fleet_req_s, why);
+    if (n > 1) {
+        snprintf(others, sizeof others, "; %zu more configuration%s no fleet either", n - 1,
+                 n > 2 ? "s have" : " has");
+    }
+    return err_world(err, "%s at %.6g requests/s: %.800s%s", c->configs[0].label,
+                     c->found.fleet_req_s, why, others);
 }
 
 /* Of each system once: how it is started, or that no program is. */
@@ -171,12 +176,13 @@ static void print_released(const struct capacities *c, FILE *out) {
                                        : "none that is published is near",
                     r->near);
         } else if (r->command[0] != '\0' && isfinite(fleet_size(c, i))) {
-            fprintf(out, "%-13s%s: %s, each of %.0f replicas: %s%s%s\n", "started",
-                    c->configs[i].label, r->program, fleet_size(c, i), r->command,
-                    r->file[0] != '\0' ? "; " : "", r->file);
+            const double size = fleet_size(c, i);
+            fprintf(out, "%-13s%s: %s, %.0f replica%s%s: %s%s%s\n", "started", c->configs[i].label,
+                    r->program, size, size > 1 ? "s" : "", size > 1 ? ", each by" : " by",
+                    r->command, r->file[0] != '\0' ? "; " : "", r->file);
         } else if (r->is_published && is_new) {
-            fprintf(out, "%-13s%s: %s is no server that could be started so\n", "published", system,
-                    r->program[0] != '\0' ? r->program : "its authors' code");
+            fprintf(out, "%-13s%s: no command is known that starts %s as a server\n", "published",
+                    system, r->program[0] != '\0' ? r->program : "its authors' code");
         }
     }
 }
@@ -194,7 +200,8 @@ void fleet_print(const struct capacities *c, FILE *out) {
         "values are each seed's at its own fewest; limit: of one replica fewer;\nrequests: as many "
         "as it took "
         "until the answer no longer moved; cheapest *: of all that meet them\n"
-        "is: a design, or what was published; %sone fewer misses: what one replica fewer would "
+        "is: a design of a paper or of ours, or a program that was published; %sone fewer misses: "
+        "what one replica fewer would "
         "not meet\n",
         c->found.fleet_req_s, c->prices != NULL ? "$/1000: for 1,000 requests; " : "");
     if (capacity_most_samples(c) > 1) {

@@ -9,6 +9,7 @@
 #include "experiments/study/figure.h"
 #include "experiments/study/plot.h"
 #include "sim/base/condition.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/price/runtime.h"
@@ -307,13 +308,39 @@ static int print_fields(const struct options *options, struct tables *tables, st
     return status;
 }
 
-static int show(const struct options *options, struct tables *tables, struct err *err) {
-    static const char *const queries[] = {
-        "SELECT panel, series, x, y, low, high FROM drawn ORDER BY rowid",
-        "SELECT panel, series, x, y, low, high, CASE WHEN low > 0 OR high < 0 THEN 'differs' WHEN "
-        "low IS NOT NULL THEN 'not distinguishable' END AS verdict FROM drawn ORDER BY rowid"};
+/* The head of a column for readers: its axis' label. */
+static void put_head(FILE *query, const char *column, const char *label) {
+    fprintf(query, ", %s AS \"", column);
+    for (const char *c = label != NULL && label[0] != '\0' ? label : column; *c != '\0'; c++) {
+        fputs(*c == '"' ? "\"\"" : (char[]){*c, '\0'}, query);
+    }
+    fputs("\"", query);
+}
+
+static int show(const struct options *options, const struct study *study, struct tables *tables,
+                struct err *err) {
+    const char *format = options_text(options, "format");
+    const char *x = study_text(study, "x_label", NULL), *y = study_text(study, "y_label", NULL);
+    const bool is_data = options_has(options, "json") || /* programs read x and y */
+                         (format != NULL && strcmp(format, "csv") == 0) ||
+                         (x != NULL && y != NULL && strcmp(x, y) == 0);
+    char *query = NULL;
+    size_t size;
+    FILE *out = mem_stream(&query, &size);
+    fputs("SELECT panel, series", out);
+    put_head(out, "x", is_data ? "x" : x);
+    put_head(out, "y", is_data ? "y" : y);
+    fputs(", low, high", out);
+    if (options_has(options, "against")) {
+        fputs(", CASE WHEN low > 0 OR high < 0 THEN 'differs' WHEN low IS NOT NULL THEN "
+              "'not distinguishable' WHEN y = 0 THEN 'equal' END AS verdict",
+              out);
+    }
+    fputs(" FROM drawn ORDER BY rowid", out);
+    mem_stream_close(out);
     struct table *table = NULL;
-    int status = tables_show(tables, queries[options_has(options, "against")], &table, err);
+    int status = tables_show(tables, query, &table, err);
+    free(query);
     status = status != 0 ? status : cmd_print_table(options, table, err);
     table_close(table);
     return status;
@@ -335,7 +362,7 @@ static int run(const struct options *options, struct err *err) {
         bool writes = n_out > 0;
         status = status != 0 ? status
                  : writes    ? draw(&study, tables, paths, n_out, err)
-                             : show(options, tables, err);
+                             : show(options, &study, tables, err);
         if (status == 0 && n_out == 0 && !options_has(options, "json")) {
             printf("%s\n", study_text(&study, "note", NULL));
         }

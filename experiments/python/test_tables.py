@@ -81,6 +81,15 @@ class Units(unittest.TestCase):
         self.assertTrue(pandas.isna(found["no_result"][0]) and found["makespan_s"][0] > 0)
         self.assertIn("has no 'moe' rows", found["no_result"][1])
 
+    def test_a_sweep_has_differences_paired_by_seed(self):
+        table = unmask.sweep(systems="dllm-serve", rates=[0.3], seeds=2, set={"scheduler": ["knee", "continuous"]},
+                             against="scheduler=knee", **LOAD)
+        knee, other = table[table["scheduler"] == "knee"], table[table["scheduler"] == "continuous"]
+        self.assertTrue((knee["difference.latency_s.mean"] == 0).all())
+        self.assertEqual(list(other["difference.latency_s.mean"]),
+                         [a - b for a, b in zip(other["latency_s.mean"], knee["latency_s.mean"])])
+        self.assertEqual(table.attrs["units"]["difference.latency_s.mean"], "s")
+
     def test_where_no_point_has_a_result_the_call_fails(self):
         with self.assertRaisesRegex(unmask.Error, "has no 'moe' rows"):
             unmask.sweep(systems="sdar", models="llada2-flash", gpu="rtx4090", requests=4)
@@ -111,6 +120,23 @@ class Plots(unittest.TestCase):
         self.assertEqual((second[1], second[3]), ([6, 7], "b"))
         self.assertEqual((ax.said["set_xlabel"], ax.said["set_ylabel"]), (("rate (requests/s)",), ("p99 latency (s)",)))
         self.assertEqual(ax.said["legend"], {"title": "system"})
+
+    def test_differences_are_paired_by_seed(self):
+        ax = Axes()
+        unmask.plot(self.FRAME, "rate", "latency_s.p99", by="system", against="system=a", ax=ax)
+        (x, y, half, label, _), = ax.lines
+        self.assertEqual((x, y, label), ([1, 2], [4.5, 4.0], "b"))
+        self.assertAlmostEqual(half[0], 12.706 * 0.5, 3)  # of 4 and 5
+        self.assertEqual(ax.said["set_ylabel"], ("difference of p99 latency (s) to a",))
+        # What one scheduler alone has does not keep its runs from another's.
+        frame = self.FRAME.assign(**{"system.knob": [1.0] * 4 + [float("nan")] * 4})
+        frame.attrs["varied"], again = ["system", "system.knob", "rate"], Axes()
+        unmask.plot(frame, "rate", "latency_s.p99", by="system", against="system=a", ax=again)
+        self.assertEqual(again.lines[0][1], [4.5, 4.0])
+        for sentence, against in (("is no text KEY=VALUE", "system"), ("no row has it; there is a, b", "system=c"),
+                                  ("there is no column 'nobody'", "nobody=1"), ("the axis x is 'rate'", "rate=1")):
+            with self.assertRaisesRegex(unmask.UsageError, sentence):
+                unmask.plot(self.FRAME, "rate", "latency_s.p99", by="system", against=against, ax=Axes())
 
     def test_one_seed_has_no_interval_and_words_are_bars(self):
         ax = Axes()

@@ -359,6 +359,16 @@ static void describe_decisions(const struct study *study, struct tables *tables,
     }
 }
 
+/* As many panels next to each other as are wide enough for their labels, of a figure that is to be
+ * printed at `inches`. */
+static size_t fitting_columns(size_t columns, double inches) {
+    const double least_px = 200;
+    while (columns > 1 && inches * 96 / (double)columns < least_px) {
+        columns--;
+    }
+    return columns;
+}
+
 static void lay(const struct study *study, struct sheet *sheet) {
     size_t n = json_object_size(sheet->groups), p = 0, bars = 0;
     struct panel *panels = mem_zeroed(n, sizeof *panels);
@@ -377,11 +387,11 @@ static void lay(const struct study *study, struct sheet *sheet) {
         share_range(panels, n);
     }
     /* Room for the title, or for the numbers over grouped bars. */
-    const size_t columns = (size_t)number_of(study, "columns");
+    size_t columns = (size_t)number_of(study, "columns");
     double inches = number_of(study, "inches");
     num_f64(study->inches != NULL ? study->inches : "", &inches);
-    int width = inches > 0 ? (int)(inches * 96) / (int)(columns > 0 ? columns : n)
-                           : (int)number_of(study, "width"),
+    columns = inches > 0 ? fitting_columns(columns > 0 ? columns : n, inches) : columns;
+    int width = inches > 0 ? (int)(inches * 96) / (int)columns : (int)number_of(study, "width"),
         bars_width = 130 + 34 * (int)bars;
     bool is_wide = panels[0].kind == PANEL_BARS && panels[0].values;
     const char *font = study->font != NULL ? study->font : text_of(study, "font");

@@ -85,15 +85,30 @@ void released_print(const char *const *systems, size_t n, FILE *out) {
     print_those(systems, n, true, out);
 }
 
+/* The model's name on Hugging Face, or ours where it has none there. */
+static int name_checkpoint(const struct system *system, char *out, size_t size, struct err *err) {
+    struct config config;
+    char path[1024];
+    data_path(path, sizeof path, "experiments/study/released.ini");
+    if (config_read(path, &config, err) != 0) {
+        return err_status(err);
+    }
+    take(&config, "checkpoints", system->model->name, out, size);
+    if (out[0] == '\0') {
+        snprintf(out, size, "%s", system->model->name);
+    }
+    config_fini(&config);
+    return 0;
+}
+
 /* What {KEY} or {KEY=VALUE:TEXT} stands for; `word` begins after the bracket. */
-static void put_value(const struct system *system, const char *word, size_t length, char *out,
-                      size_t size) {
+static void put_value(const struct system *system, const char *checkpoint, const char *word,
+                      size_t length, char *out, size_t size) {
     const struct system_in in = {system, "sim"};
     char name[64], text[FACT_CHARS] = "";
     const size_t key = strcspn(word, "=}"), value = strcspn(word, ":}");
     snprintf(name, sizeof name, "%.*s", (int)key, word);
-    const char *is =
-        strcmp(name, "model") == 0 ? system->model->name : system_in_fact(&in, name, text);
+    const char *is = strcmp(name, "checkpoint") == 0 ? checkpoint : system_in_fact(&in, name, text);
     is = is != NULL ? is : "";
     double number;
     if (num_f64(is, &number)) {
@@ -108,15 +123,16 @@ static void put_value(const struct system *system, const char *word, size_t leng
 }
 
 int released_of(const struct system *system, struct released *out, struct err *err) {
-    char filled[RELEASED_CHARS] = "";
+    char filled[RELEASED_CHARS] = "", checkpoint[1024];
     size_t used = 0;
-    if (released_named(system->name, out, err) != 0) {
+    if (released_named(system->name, out, err) != 0 ||
+        name_checkpoint(system, checkpoint, sizeof checkpoint, err) != 0) {
         return err_status(err);
     }
     for (const char *c = out->command; *c != '\0' && used + 1 < sizeof filled;) {
         const size_t length = *c == '{' ? strcspn(c, "}") - 1 : 0;
         if (*c == '{') {
-            put_value(system, c + 1, length, filled + used, sizeof filled - used);
+            put_value(system, checkpoint, c + 1, length, filled + used, sizeof filled - used);
             used += strlen(filled + used);
             c += length + 2;
         } else {

@@ -51,13 +51,14 @@ static int check_mask(const struct system *s, struct err *err) {
     bool is_exact = s->rows.kind == ROW_EXACT, sees_canvas = s->model->mask == MASK_BIDIRECTIONAL;
     if (is_exact && sees_canvas) {
         return err_usage(err,
-                         "%s is bidirectional and cache %s for block-causal and autoregressive "
+                         "%s is bidirectional, and cache %s is for block-causal and autoregressive "
                          "models (`unmask list caches` prints others)",
                          s->model->title, cache);
     }
     if (!is_exact && !sees_canvas) {
         return err_usage(
-            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
+            err,
+            "%s is %s, and cache %s is for bidirectional models: set cache = exact, or name %s",
             s->model->title, mask, cache,
             s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
     }

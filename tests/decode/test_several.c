@@ -230,9 +230,10 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "unmask: blocks_in_flight = 16 blocks of 32 tokens are more than max_batched_tokens = "
             "256",
             WITH("--system", "d2f", "--set", "max_batched_tokens=256"));
-    REFUSES(2,
-            "unmask: LLaDA-8B Base/Instruct/1.5 is bidirectional and cache exact for block-causal",
-            WITH("--system", "multibd", "--model", "llada-8b"));
+    REFUSES(
+        2,
+        "unmask: LLaDA-8B Base/Instruct/1.5 is bidirectional, and cache exact is for block-causal",
+        WITH("--system", "multibd", "--model", "llada-8b"));
     REFUSES(
         2,
         "unmask: static_blocks = on runs blocks that those before them do not see, and LLaDA-8B "

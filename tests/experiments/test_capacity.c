@@ -432,7 +432,8 @@ TEST(the_fewest_replicas_meet_the_rate_and_one_fewer_misses) {
 TEST(released_programs_are_started_with_arguments_of_their_fleet) {
 #define SERVER "--system", "vllm-ar", "--gpu", "h100", "--roofline", "--set", "max_requests=64"
     char *text = PRINTS(FLEET, SERVER, "--over", "tensor_parallel=1,2", "--seeds", "2");
-    ASSERT_SAYS(text, "vLLM 0.19.0, each of ");
+    ASSERT_SAYS(text, "vLLM 0.19.0, ");
+    ASSERT_SAYS(text, "vllm serve meta-llama/Llama-3.1-8B --tensor");
     ASSERT_SAYS(text, "--tensor-parallel-size 2 --max-num-seqs 64 --max-num-batched-tokens 2048 "
                       "--gpu-memory-utilization 0.9 --enable-prefix-caching\n");
     ASSERT_SAYS(text, "GPUs by seed");
@@ -446,6 +447,15 @@ TEST(released_programs_are_started_with_arguments_of_their_fleet) {
                       "lmdeploy-published");
     ASSERT_SAYS(text, "--dllm-block-length 32 --dllm-unmasking-strategy low_confidence_dynamic "
                       "--dllm-confidence-threshold 0.9\n");
+    free(text);
+    /* The same server at another threshold; one whose arguments are not known; models that have
+     * another name elsewhere, of which there is no one line. */
+    text =
+        PRINTS(FLEET, "--systems", "lmdeploy-published-0.8,dc-published,dllm-serve", "--roofline");
+    ASSERT_SAYS(text, "1 replica by: lmdeploy serve api_server JetLM/SDAR-8B-Chat ");
+    ASSERT_SAYS(text, "--dllm-confidence-threshold 0.8\n");
+    ASSERT_SAYS(text, "dc-published: no command is known that starts LMDeploy, the fork");
+    ck_assert_ptr_null(strstr(text, ": , seed"));
     free(text);
 }
 

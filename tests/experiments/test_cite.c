@@ -22,8 +22,9 @@ TEST(a_database_says_how_its_numbers_were_made) {
     ASSERT_SAYS(text, "seeds 1 to 2.");
     ASSERT_SAYS(text, "Program: unmask ");
     ASSERT_SAYS(text, ", sources ");
-    ASSERT_SAYS(text,
-                "sdar (scheduler chunked, cache exact, decoder threshold with threshold=0.85,");
+    ASSERT_SAYS(
+        text,
+        "sdar (a design, scheduler chunked, cache exact, decoder threshold with threshold=0.85,");
     ASSERT_SAYS(text, "Models and GPUs: llada-8b on h200; llada-8b on h800; sdar-8b on h200;");
     ASSERT_SAYS(text, "5 requests at 0.2 a second; ");
     ASSERT_SAYS(text, "profile h200/sdar-8b, measured: ");

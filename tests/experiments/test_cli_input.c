@@ -155,17 +155,18 @@ TEST(options_are_read_strictly) {
 
 TEST(parts_that_do_not_go_together_are_refused) {
     REFUSES(2,
-            "LLaDA-8B Base/Instruct/1.5 is bidirectional and cache exact for block-causal and "
+            "LLaDA-8B Base/Instruct/1.5 is bidirectional, and cache exact is for block-causal and "
             "autoregressive models (`unmask list caches` prints others)",
             "run", "--set", "cache=exact");
     REFUSES(2,
-            "SDAR-8B-Chat is block-causal and cache sparse-head for bidirectional models: set "
+            "SDAR-8B-Chat is block-causal, and cache sparse-head is for bidirectional models: set "
             "cache = exact, or name a system such as sdar",
             "run", "--system", "dllm-serve", "--model", "sdar-8b");
-    REFUSES(2,
-            "Llama-3.1-8B is autoregressive and cache none for bidirectional models: set cache = "
-            "exact, or name the system vllm-ar",
-            "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
+    REFUSES(
+        2,
+        "Llama-3.1-8B is autoregressive, and cache none is for bidirectional models: set cache = "
+        "exact, or name the system vllm-ar",
+        "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
     REFUSES(2, "Llama-3.1-8B is autoregressive: block_tokens is 1, not 4", "run", "--system",
             "vllm-ar", "--set", "block_tokens=4");
     REFUSES(2, "cache exact grows page by page: set kv = pages", "plan", "--system", "sdar",

@@ -499,7 +499,8 @@ TEST(a_plot_against_a_value_shows_the_differences_that_a_sweep_prints) {
         ck_assert_double_eq_tol(number(rows, i, "y"), part(difference, "mean"), 1e-6);
         if (is_base) {
             ck_assert_double_eq(number(rows, i, "y"), 0);
-            ck_assert(isnan(number(rows, i, "low")) && word(rows, i, "verdict") == NULL);
+            ck_assert(isnan(number(rows, i, "low")));
+            ck_assert_str_eq(word(rows, i, "verdict"), "equal");
             continue;
         }
         const struct spread ours = printed_p99(json, point), base = printed_p99(json, point + 2);
@@ -623,6 +624,51 @@ TEST(a_figure_has_the_width_font_names_and_labels_that_were_asked_for) {
             svg);
     REFUSES(2, "is not the name of a font", P99, "system=dllm-serve", "--font", "a,3", "--out",
             svg);
+}
+
+/* Panels stand below each other where beside each other their labels would be cut, and numbers over
+ * bars are left out where they would run into each other. */
+TEST(a_narrow_figure_is_read_at_its_width) {
+    const char *json, *db = make_runs(&json), *svg = scratch_path("narrow.svg");
+    double heights[2];
+    for (int wide = 0; wide < 2; wide++) {
+        free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99,ttft_s.p99", "--by", "system",
+                    "--width", wide ? "7" : "3.3", "--out", svg));
+        char *text = scratch_read(svg);
+        const char *at = strstr(text, " height=\"");
+        ck_assert_ptr_nonnull(at);
+        heights[wide] = atof(at + strlen(" height=\""));
+        free(text);
+    }
+    ck_assert_double_gt(heights[0], 1.6 * heights[1]);
+#define NARROW                                                                                     \
+    "plot", db, "-x", "rate", "-y", "throughput_tok_s", "--look", "bars", "--by", "system"
+    json_t *rows = rows_of(PRINTS(NARROW, "--json"));
+    char value[32];
+    snprintf(value, sizeof value, ">%.3g<", number(rows, 0, "y"));
+    json_decref(rows);
+    for (int wide = 0; wide < 2; wide++) {
+        free(PRINTS(NARROW, "--width", wide ? "7" : "1.5", "--out", svg));
+        char *text = scratch_read(svg);
+        ck_assert_int_eq(strstr(text, value) != NULL, wide);
+        free(text);
+    }
+}
+
+/* Heads are of what stands below them; programs read x and y. What is the same with every seed is
+ * equal, which has no interval. */
+TEST(a_table_of_points_names_its_columns) {
+    const char *json, *db = make_runs(&json);
+#define AGAINST                                                                                    \
+    "plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--against",                \
+        "system=dllm-serve"
+    char *text = PRINTS(AGAINST, "--format", "markdown");
+    ASSERT_SAYS(text, "requests/s) | difference of p99 latency (s) | low | high | verdict |");
+    ASSERT_SAYS(text, "| 0 | - | - | equal |");
+    free(text);
+    text = PRINTS(AGAINST, "--format", "csv");
+    ASSERT_SAYS(text, "panel,series,x,y,low,high,verdict\n");
+    free(text);
 }
 
 SUITE("plot command")

@@ -362,7 +362,7 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
             "'0' is not a value for pattern_tokens of cache sparse-attention: expected an integer "
             "from 1",
             "run", SMALL, LIVE, "--system", "sparsed", "--set", "cache.pattern_tokens=0");
-    REFUSES(2, "is block-causal and cache sparse-attention for bidirectional models", "run",
+    REFUSES(2, "is block-causal, and cache sparse-attention is for bidirectional models", "run",
             "--system", "sparsed", "--model", "sdar-4b");
     complains(CLI("run", SMALL, "--backend", "cuda", "--library", "/nowhere/lib.so"), 1,
               "/nowhere/lib.so");

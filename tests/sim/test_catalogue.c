@@ -246,6 +246,9 @@ TEST(a_gpu_is_found_by_any_name_that_is_its_own) {
                  {"NVIDIA A100-SXM4-80GB", "a100-80g"},
                  {"A100-80G", "a100-80g"},
                  {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"},
+                 {"a6000", "rtx-a6000"},
+                 {"Tesla T4", "t4"},
+                 {"RTX 5060 Ti", "rtx5060ti"},
                  {"h200", "h200"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct err err = {0};
@@ -259,9 +262,9 @@ TEST(a_gpu_is_found_by_any_name_that_is_its_own) {
 /* A hint at another card is worse than none. */
 TEST(a_gpu_that_no_file_describes_is_not_taken_for_its_neighbour) {
     static const char *const others[] = {
-        "a800",  "b100", "rtx4080", "rtx4090d",  "rtx4090 Laptop",  "h20e",
-        "a30",   "t4",   "v100",    "h800-pcie", "rtx3090ti",       "l20",
-        "h400",  "l2",   "gb300",   "rtx5080",   "NVIDIA L40S-48Q", "",
+        "a800-40g", "b100",  "rtx4080", "rtx4090d",  "rtx4090 Laptop",  "h20e",
+        "a30",      "t1000", "v100s",   "h800-pcie", "rtx3090ti",       "l20",
+        "h400",     "l2",    "gb300",   "rtx5080",   "NVIDIA L40S-48Q", "",
         "nvidia"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         struct err err = {0};

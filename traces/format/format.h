@@ -56,6 +56,7 @@ struct trace_row {
     struct sampling sampling; /* as an arrival's */
     bool failed;              /* a failed request, to be skipped and counted */
     bool left_out;            /* by --where */
+    bool lacks_wanted;        /* left out, having no field of a name that --where has */
 };
 
 /* A value as it stands in a row. */

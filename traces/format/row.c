@@ -349,12 +349,13 @@ static bool equals(const struct value *value, const char *text) {
     return is_equal;
 }
 
-static bool is_wanted(const struct reading *r) {
+static bool is_wanted(const struct reading *r, bool *lacks) {
     const struct layout *layout = r->layout;
     for (int i = 0; i < layout->n_where; i++) {
         struct value value;
         look_up(r, &layout->where[i], &value);
         if (equals(&value, layout->conditions[i].value) == layout->conditions[i].is_not) {
+            *lacks = value.kind == VALUE_NONE;
             return false;
         }
     }
@@ -418,7 +419,7 @@ static bool has_no_tokens(const struct reading *r) {
 
 /* What is left out of the trace, and why. */
 static int leave_out(const struct reading *r, struct trace_row *row, struct err *err) {
-    row->left_out = !is_wanted(r);
+    row->left_out = !is_wanted(r, &row->lacks_wanted);
     if (row->left_out) {
         return 0;
     }

@@ -178,7 +178,8 @@ def sweep(set=None, **options):
     `run` ("latency_s.p99"). Lists: systems, models, gpus, workloads, rates, input_tokens, output_tokens, requests,
     seeds (or how many; `seed` is that one, as for `run`), and `set={"cache.retention": [0.3, 0.5]}`; whatever can be
     iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
-    that does not fit, or fails, has its reason in the column `no_result` and nothing else; where all fail the call does."""
+    that does not fit, or fails, has its reason in the column `no_result` and nothing else; where all fail the call does. With
+    `against="scheduler=knee"` the columns `difference.` have what a row has more than that of `knee` with the same seed."""
     _tables.needed("pandas", "sweep")
     axes = _axes(options, set)
     with Policies() as policies:
@@ -190,7 +191,8 @@ def sweep(set=None, **options):
         found = point.get("summary") or {"no_result": point.get("no_result")}
         rows.append({**row, **{key: value for key, value in found.items() if key not in row}})
     varied = list(dict.fromkeys(key for point in points for key in point["point"]))
-    return _tables.frame_of(rows, _fields(), "sweep", varied=varied)
+    table = _tables.frame_of(rows, _fields(), "sweep", varied=varied)
+    return _tables.with_differences(table, _fields(), options["against"]) if isinstance(options.get("against"), str) else table
 
 
 def _policy_name(value):
@@ -286,13 +288,14 @@ def read(db, table="runs"):
     return _tables.with_units(rows, _fields())
 
 
-def plot(table, x, y, by=None, ax=None, **style):
+def plot(table, x, y, by=None, ax=None, against=None, **style):
     """Draws one column of a table over another: means, with 95 % intervals over seeds, on axes of matplotlib, which it returns.
 
     table: a DataFrame, of `sweep`, `read`, `compare` or `capacity`, or the path of a database
     x, y: columns, such as "rate" and "latency_s.p99"; words along x make bars
     by: a column, or several: a line for each of their values
     ax: axes to draw on (default: new ones)
+    against: "scheduler=look-ahead": differences to the rows of it, paired by seed; an interval that holds 0 tells nothing apart
     style: what matplotlib's errorbar (of words: bar) takes, such as `marker="s"`
 
     Rows that differ in more than the seed are never averaged. `unmask.call("plot", db, ...)` has distributions and the course
@@ -301,7 +304,7 @@ def plot(table, x, y, by=None, ax=None, **style):
         table = read(os.fsdecode(table))
     if not hasattr(table, "groupby"):
         raise UsageError(f"plot: a {type(table).__name__} is no table; a DataFrame or the path of a database is")
-    return _tables.plot(table, _fields(), x, y, by, ax, style)
+    return _tables.plot(table, _fields(), x, y, by, ax, style, against)
 
 
 @options_of("figure", without=("all", "scores"))

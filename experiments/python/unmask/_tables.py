@@ -8,7 +8,7 @@ from unmask._errors import Error, UsageError
 # Of what is no field of a run: by how its name ends.
 _ENDINGS = (("_req_s", "requests/s"), ("_tok_s", "tokens/s"), ("_ns", "ns"), ("_us", "us"), ("_s", "s"), ("_bytes", "bytes"),
             ("_tokens", "tokens"), ("_share", "share"), ("dollars_per_1000_requests", "dollars"))
-_AROUND = re.compile(r"^(spread|differences|at_capacity|first_missed)\.|\.(mean|low|high)$")
+_AROUND = re.compile(r"^(spread|differences?|at_capacity|first_missed)\.|\.(mean|low|high)$")
 
 
 class Missing(Error, ImportError):
@@ -109,7 +109,47 @@ def _check_alike(points, keys, varied):
                              f"{'by=' + repr(told[0] if len(told) == 1 else told) if told else 'a column in by='} tells them apart")
 
 
-def plot(table, fields, x, y, by, ax, style):
+def _differences(table, x, y, keys, against):
+    """The rows that are not of `against`, KEY=VALUE, with y less what the row of it with the same seed and settings has."""
+    key, equals, value = against.partition("=") if isinstance(against, str) else ("", "", "")
+    if not equals:
+        raise UsageError(f"plot: against={against!r} is no text KEY=VALUE, such as \"scheduler=look-ahead\"")
+    if key not in table or key == x:
+        raise UsageError(f"plot: against={against!r}: {'the axis x is' if key == x else 'there is no column'} {key!r}")
+    words = table[key].map(str)
+    if value not in set(words):
+        raise UsageError(f"plot: against={against!r}: no row has it; there is {', '.join(dict.fromkeys(words))}")
+    varied = table.attrs.get("varied", ("system", "model", "gpu"))
+    alike = [name for name in dict.fromkeys((x, *keys, *varied, "seed"))
+             if name in table and name != key and not name.startswith(f"{key}.")]  # what one scheduler alone has
+    base, others = table[words == value], table[words != value]
+    if base.duplicated(alike).any():
+        raise UsageError(f"plot: against={against!r}: several rows of it have the same {', '.join(alike)}")
+    paired = others.merge(base[[*alike, y]], on=alike, suffixes=("", " of the base"))
+    if paired.empty:
+        raise UsageError(f"plot: against={against!r}: no other row has the same {', '.join(alike)}")
+    paired[y] -= paired.pop(f"{y} of the base")
+    paired.attrs = table.attrs
+    return paired
+
+
+_COMPARED = ("throughput_tok_s", "latency_s.mean", "latency_s.p99", "ttft_s.mean")
+
+
+def with_differences(frame, fields, against):
+    """A column `difference.FIELD` for each field that is compared: what a row has more than that of `against` with its seed and
+    settings, 0 in that one."""
+    key, _, value = against.partition("=")
+    alike = [name for name in dict.fromkeys((*frame.attrs["varied"], "seed")) if name in frame and name != key]
+    base = frame[frame[key].map(str) == value].drop_duplicates(alike)
+    beside = frame[alike].merge(base[[*alike, *(name for name in _COMPARED if name in base)]], on=alike, how="left")
+    for name in _COMPARED:
+        if name in beside:
+            frame[f"difference.{name}"] = frame[name] - beside[name].to_numpy()
+    return with_units(frame, fields)
+
+
+def plot(table, fields, x, y, by, ax, style, against=None):
     """See unmask.plot."""
     needed("pandas", "plot")
     keys = [by] if isinstance(by, str) else list(by or ())
@@ -126,6 +166,8 @@ def plot(table, fields, x, y, by, ax, style):
         raise UsageError(f"plot: no row has a value of {y}")
     if _is_words(whole[y]):
         raise UsageError(f"plot: {y} are words, expected numbers")
+    if against is not None:
+        whole = _differences(whole, x, y, keys, against)
     _check_alike(whole.groupby([*keys, x], sort=False), [*keys, x], table.attrs.get("varied", ("system", "model", "gpu")))
     if ax is None:
         ax = needed("matplotlib.pyplot", "plot").subplots()[1]
@@ -148,7 +190,9 @@ def plot(table, fields, x, y, by, ax, style):
     if words is not None:
         ax.set_xticks(range(len(words)), words)
     ax.set_xlabel(fields.label(x))
-    ax.set_ylabel(fields.label(y))
+    ax.set_ylabel(fields.label(y) if against is None else f"difference of {fields.label(y)} to {against.partition('=')[2]}")
+    if against is not None:
+        ax.axhline(0, color="0.5", linewidth=0.8)
     if keys:
         ax.legend(title=", ".join(keys))
     return ax
