@@ -39,10 +39,13 @@ ARCH       = $(patsubst 90,90a,$(patsubst compute_%,%,$(patsubst sm_%,%,$(subst 
 # Code that the driver of a card without its own compiles at its first start. Sorted as texts: of all it is 89, which
 # a B200 (100) takes, too, as it would not take 120.
 CUDA_PTX  ?= $(lastword $(sort $(filter-out %a %f,$(ARCH)) $(if $(NEW_ARCH),89)))
+# Machine code of a borrowed card, of what another card would run (`make guise`).
+CARD_CODE ?=
 # The toolkit's headers as a system's: else those of 12.x and those of glibc 2.41 (of 13.0 and 2.43) contradict each other.
 NVCCFLAGS  = -std=c++17 -O3 -I. $(TOOLKIT:%=-isystem %/include) $(NVCC_CCBIN:%=-ccbin %) -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
-             $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a))
+             $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a)) \
+             $(foreach a,$(CARD_CODE),-gencode arch=compute_$(GUISE_PTX),code=sm_$(a))
 
 REF_SRCS := $(filter-out kernels/ref/cpu%,$(wildcard kernels/ref/*.c))
 REF_OBJS := $(REF_SRCS:%.c=$(BUILD)/%.o)
@@ -151,10 +154,12 @@ $(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_noise $(BUILD)/tests/gpu/
 
 kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(RANKS_TEST) $(GPU_BENCHES) ## build the CUDA kernels
 
-# For a card of compute capability 8.9 (GUISE_PTX=86: 8.6), under $(BUILD)/guise.
-GUISE_PTX ?= 89
+# For a card of compute capability 8.9 (GUISE_PTX=86: 8.6), under $(BUILD)/guise. That code is compiled for the borrowed
+# card here (GUISE_CARD=90: an H100 or H200), whose driver would take minutes for it.
+GUISE_PTX  ?= 89
+GUISE_CARD ?= 90
 guise: ## build kernels and GPU tests for UNMASK_GUISE=rtx4090|l40s|rtx3090|l4 on a borrowed GPU
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/guise GUISE=1 CUDA_ARCH= CUDA_PTX=$(GUISE_PTX) kernels
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/guise GUISE=1 CUDA_ARCH= CUDA_PTX= CARD_CODE=$(GUISE_CARD) kernels
 
 # What was compiled, and every launch beside the limits of its architecture; kernels/resources.txt keeps it for
 # tests/kernels/test_limits.c, which has no compiler, when all architectures were compiled.

@@ -54,28 +54,25 @@ static void share_all(struct calibration_steps *steps) {
 }
 
 /* What a step takes over of its operators' prices. */
-typedef void take_prices_fn(const struct cost_model *cost, const struct graph *graph,
-                            const struct step_shape *shape, const struct op_price *prices,
-                            struct calibration_step *step);
+typedef void take_prices_fn(const struct graph *graph, const struct step_shape *shape,
+                            const struct op_price *prices, struct calibration_step *step);
 
-static void take_rows(const struct cost_model *cost, const struct graph *graph,
-                      const struct step_shape *shape, const struct op_price *prices,
-                      struct calibration_step *step) {
+static void take_rows(const struct graph *graph, const struct step_shape *shape,
+                      const struct op_price *prices, struct calibration_step *step) {
     step->operators_ns = step->flops = step->bytes = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         struct step_operator *op = &step->operators[i];
         op->executions = in_step_executions(graph, i, shape, &prices[i]);
         op->priced_ns = prices[i].ns;
         step->operators_ns += prices[i].ns;
-        step->flops += cost_wide_flops(cost, prices[i].flops, prices[i].fp8_flops);
+        step->flops += power_flops(prices[i].flops, prices[i].fp8_flops);
         step->bytes += prices[i].bytes;
     }
 }
 
-static void take_corrected(const struct cost_model *cost, const struct graph *graph,
-                           const struct step_shape *shape, const struct op_price *prices,
-                           struct calibration_step *step) {
-    (void)cost, (void)shape;
+static void take_corrected(const struct graph *graph, const struct step_shape *shape,
+                           const struct op_price *prices, struct calibration_step *step) {
+    (void)shape;
     step->corrected_ns = step->compute_ns = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         step->corrected_ns += prices[i].ns;
@@ -91,7 +88,7 @@ static void price_step(struct cost_model *cost, const struct graph *graph,
     calibration_step_shape(step, system->model, &shape);
     /* Chunks, of which a fused head has no use. */
     cost_explain(cost, &shape, system->chunks.bound, prices);
-    take(cost, graph, &shape, prices, step);
+    take(graph, &shape, prices, step);
 }
 
 static int price_variant(struct calibration_steps *steps, const struct calibration_prices *by,

@@ -91,7 +91,7 @@ struct calibration_step {
     uint32_t n_operators;
     /* Written by whoever prices them. */
     double operators_ns, predicted_ns;
-    double flops, bytes; /* of its operators; those of fp8 as a run counts them (cost_wide_flops) */
+    double flops, bytes; /* of its operators; those of fp8 as a run counts them (power_flops) */
     /* The operators as corrected, as a run prices them, and what of that the clock stretches. */
     double corrected_ns, compute_ns;
     struct power_sample held; /* where the step was held (hold.h); watts 0: it was not */

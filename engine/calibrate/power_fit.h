@@ -15,7 +15,7 @@ struct power_sample {
                         * settled_ns the clock goes on falling for longer than a hold lasts */
     double gap_ns;     /* between two steps */
     double compute_ns; /* of first_ns, as priced */
-    double flops, bytes;   /* flops as a run counts them (cost_wide_flops) */
+    double flops, bytes;   /* flops as a run counts them (power_flops) */
     double watts, held_ns; /* mean over the whole time, the steps at the highest clock included */
     double lag_ms; /* from the beginning until its time is stable, on average; where it rose */
 };

@@ -120,7 +120,7 @@ def candidates(name, rows, n, k):
     out["scaled block"] = scaled(codes_of_x, ws, x_block, [scales(n, k, False).t() for _ in sets], whole)
     if rows <= 64:
         made = [scales(n, k, False) for _ in sets]
-        out["w8a16"] = [ours(name, rows, n, k, w, s, False, x, y, False, "_mma") for w, s in zip(ws, made)]
+        out["w8a16"] = [ours(name, rows, n, k, w, s, False, x, y, False) for w, s in zip(ws, made)]
         rows_of_x, _ = quantised(x, False)
         out["mma"] = [ours(name, rows, n, k, w, s, False, rows_of_x, y, True, "_mma") for w, s in zip(ws, made)]
     return {key: runs for key, runs in ((key, tried(lambda runs=runs: runs)) for key, runs in out.items()) if runs}

@@ -2,7 +2,8 @@
  * each read once, in tiles of 128 rows by all the tokens; the blocks of a cluster share a tile's
  * channels. The sums of a step's 128 channels leave the tensor cores for single precision, by
  * squares times what the step's weights and inputs are scaled by; scales of inputs travel in the
- * stages next to their codes. */
+ * stages next to their codes. Where inputs are in bf16, codes become bf16 on their way into
+ * registers, which is exact: scales come onto the sums there, too. */
 #include "kernels/device.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
@@ -27,8 +28,8 @@ struct few_cut {
 };
 
 #if HOPPER_DEVICE
-template <int WIDTH> struct few_ring {
-    static constexpr int STAGE_BYTES = WEIGHT_BYTES + WIDTH * FP8_STEP;
+template <bool X_TOO, int WIDTH> struct few_ring {
+    static constexpr int STAGE_BYTES = WEIGHT_BYTES + WIDTH * FP8_STEP * (X_TOO ? 1 : 2);
     static constexpr int FIT = FEW_LINEAR_RING_BYTES / STAGE_BYTES;
     static constexpr int STAGES = FIT < MAX_STAGES ? FIT : MAX_STAGES;
 };
@@ -50,11 +51,11 @@ static __device__ __forceinline__ void scales_arrive(uint32_t barrier) {
 
 /* By one warp: the steps [begin, end). A stage is full when weights, inputs and scales are there.
  */
-template <bool GATED, bool SQUARES, int WIDTH>
+template <bool GATED, bool SQUARES, bool X_TOO, int WIDTH>
 static __device__ __forceinline__ void
 few_feed(const struct few_place &place, const CUtensorMap *x_map, const CUtensorMap *w_map,
          const struct fp8_product &p, const struct few_cut &cut, int tile, int begin, int end) {
-    using R = few_ring<WIDTH>;
+    using R = few_ring<X_TOO, WIDTH>;
     const int lane = threadIdx.x % 32;
     auto weights = [&](int step) {
         const int at = (step - begin) % R::STAGES;
@@ -83,10 +84,13 @@ few_feed(const struct few_place &place, const CUtensorMap *x_map, const CUtensor
                 weights(step);
             }
             barrier_expect(full, cut.input_bytes);
-            tensor_copy(place.stages + at * R::STAGE_BYTES + WEIGHT_BYTES, x_map, full,
-                        step * FP8_STEP, 0, 0);
+            const uint32_t inputs = place.stages + at * R::STAGE_BYTES + WEIGHT_BYTES;
+            tensor_copy(inputs, x_map, full, step * FP8_STEP, 0, 0);
+            if (!X_TOO) { /* rows of 128 bytes are 64 channels here */
+                tensor_copy(inputs + WIDTH * 128, x_map, full, step * FP8_STEP + 64, 0, 0);
+            }
         }
-        if (SQUARES) {
+        if (SQUARES && X_TOO) {
             for (int token = lane; token < p.n_tokens; token += 32) {
                 scale_copy(place.scales + (at * WIDTH + token) * 4,
                            fp8_scales_of_input(p, token) + step);
@@ -118,13 +122,72 @@ static __device__ __forceinline__ int64_t weight_row(const struct fp8_product &p
     return min(tile * (int64_t)TILE_ROWS + row, n - 1);
 }
 
+/* Two neighbouring codes in bf16. */
+static __device__ __forceinline__ uint32_t pair_expanded(uint32_t address) {
+    uint32_t pair;
+    asm volatile("{\n.reg .b16 codes, low, high;\n.reg .b32 halves;\n.reg .f32 first, second;\n"
+                 "ld.shared.b16 codes, [%1];\n"
+                 "cvt.rn.f16x2.e4m3x2 halves, codes;\n"
+                 "mov.b32 {low, high}, halves;\n"
+                 "cvt.f32.f16 first, low;\n"
+                 "cvt.f32.f16 second, high;\n"
+                 "cvt.rn.bf16x2.f32 %0, second, first;\n}\n"
+                 : "=r"(pair)
+                 : "r"(address)
+                 : "memory");
+    return pair;
+}
+
+/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in fp8, */
+template <int WIDTH>
+static __device__ __forceinline__ void step_sum(float (&part)[WIDTH / 2], uint32_t weights,
+                                                uint32_t inputs) {
+    const uint64_t a = operand_rows(weights), b = operand_rows(inputs);
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < FP8_STEP / 32; k++) {
+        wgmma_m64k32_fp8<WIDTH>(part, a + k * 2, b + k * 2, k > 0);
+    }
+    wgmma_commit();
+}
+
+/* and in bf16: codes of 16 channels are one chunk of a row. */
+template <int WIDTH>
+static __device__ __forceinline__ void step_sum_wide(float (&part)[WIDTH / 2], uint32_t weights,
+                                                     uint32_t inputs) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    const uint32_t from = weights + row * FP8_STEP + lane % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint64_t b = operand_rows(inputs + half * WIDTH * 128);
+        uint32_t a[4][4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const uint32_t at = from + (((half * 4 + k) ^ (row & 7)) << 4);
+            a[k][0] = pair_expanded(at);
+            a[k][1] = pair_expanded(at + 8 * FP8_STEP);
+            a[k][2] = pair_expanded(at + 8);
+            a[k][3] = pair_expanded(at + 8 * FP8_STEP + 8);
+        }
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            wgmma_m64k16_rows(part, a[k], b + k * 2, half + k > 0);
+        }
+        wgmma_commit();
+        if (half == 0) {
+            wgmma_wait<0>();
+        }
+    }
+}
+
 /* By the workers: a warpgroup's sums of 64 rows by WIDTH tokens, of n_steps steps from the scales
  * of its thread's two rows on. */
-template <bool SQUARES, int WIDTH>
+template <bool SQUARES, bool X_TOO, int WIDTH>
 static __device__ __forceinline__ void few_sum(const struct few_place &place, int n_steps,
                                                const float *const (&scales)[2],
                                                float (&sum)[WIDTH / 2]) {
-    using R = few_ring<WIDTH>;
+    using R = few_ring<X_TOO, WIDTH>;
     float part[WIDTH / 2];
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i++) {
@@ -139,19 +202,17 @@ static __device__ __forceinline__ void few_sum(const struct few_place &place, in
             scale[1] = __ldg(scales[1] + step);
         }
         barrier_wait(place.full + at * 8, step / R::STAGES & 1);
-        const uint64_t a = operand_rows(stage + threadIdx.x / 128 * (WEIGHT_BYTES / 2));
-        const uint64_t b = operand_rows(stage + WEIGHT_BYTES);
-        wgmma_begin();
-#pragma unroll
-        for (int k = 0; k < FP8_STEP / 32; k++) {
-            wgmma_m64k32_fp8<WIDTH>(part, a + k * 2, b + k * 2, k > 0);
+        const uint32_t weights = stage + threadIdx.x / 128 * (WEIGHT_BYTES / 2);
+        if constexpr (X_TOO) {
+            step_sum<WIDTH>(part, weights, stage + WEIGHT_BYTES);
+        } else {
+            step_sum_wide<WIDTH>(part, weights, stage + WEIGHT_BYTES);
         }
-        wgmma_commit();
         float2 of_token[WIDTH / 8];
 #pragma unroll
         for (int i = 0; i < WIDTH / 8; i++) {
             of_token[i] =
-                SQUARES
+                SQUARES && X_TOO
                     ? shared_float2(place.scales + (at * WIDTH + i * 8 + threadIdx.x % 4 * 2) * 4)
                     : make_float2(1, 1);
         }
@@ -170,9 +231,10 @@ static __device__ __forceinline__ void few_sum(const struct few_place &place, in
 }
 
 /* Sums of rows of w from `row` on times their scales and their token's. */
+template <bool X_TOO>
 static __device__ __forceinline__ float4 few_scaled(const float4 &v, const struct fp8_product &p,
                                                     int64_t row, int token) {
-    const float x = *fp8_scales_of_input(p, token);
+    const float x = X_TOO ? *fp8_scales_of_input(p, token) : 1;
     return make_float4(v.x * (__ldg(fp8_scales_of<false>(p, row)) * x),
                        v.y * (__ldg(fp8_scales_of<false>(p, row + 1)) * x),
                        v.z * (__ldg(fp8_scales_of<false>(p, row + 2)) * x),
@@ -180,7 +242,7 @@ static __device__ __forceinline__ float4 few_scaled(const float4 &v, const struc
 }
 
 /* By the workers: finishes this block's share of the tokens. */
-template <bool GATED, bool SQUARES>
+template <bool GATED, bool SQUARES, bool X_TOO>
 static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fp8_product &p,
                                                   const struct few_cut &cut, int tile, int rank) {
     constexpr int OUTPUTS = GATED ? TILE_ROWS / 2 : TILE_ROWS, PER_TOKEN = OUTPUTS / 4;
@@ -194,11 +256,11 @@ static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fp
             continue;
         }
         float4 y = few_total(from, cut.n_blocks);
-        y = SQUARES ? y : few_scaled(y, p, output, token);
+        y = SQUARES ? y : few_scaled<X_TOO>(y, p, output, token);
         const int64_t to = token * p.y_stride + output;
         if (GATED) {
             float4 up = few_total(from + 8 * 4, cut.n_blocks);
-            up = SQUARES ? up : few_scaled(up, p, (int64_t)p.n_outputs + output, token);
+            up = SQUARES ? up : few_scaled<X_TOO>(up, p, (int64_t)p.n_outputs + output, token);
             y.x = swiglu(y.x, up.x), y.y = swiglu(y.y, up.y);
             y.z = swiglu(y.z, up.z), y.w = swiglu(y.w, up.w);
         } else if (p.outcome == FP8_SINGLE) {
@@ -213,16 +275,16 @@ static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fp
 }
 #endif
 
-template <bool GATED, bool SQUARES, int WIDTH>
+template <bool GATED, bool SQUARES, bool X_TOO, int WIDTH>
 static __global__ void __launch_bounds__(THREADS, 2)
     fp8_few_kernel(const __grid_constant__ CUtensorMap x_map,
                    const __grid_constant__ CUtensorMap w_map,
                    const __grid_constant__ struct fp8_product p, const struct few_cut cut) {
 #if HOPPER_DEVICE
-    using R = few_ring<WIDTH>;
+    using R = few_ring<X_TOO, WIDTH>;
     extern __shared__ __align__(1024) unsigned char shared[];
     __shared__ __align__(8) uint64_t barriers[2 * R::STAGES];
-    __shared__ __align__(8) float input_scales[SQUARES ? R::STAGES * WIDTH : 1];
+    __shared__ __align__(8) float input_scales[SQUARES && X_TOO ? R::STAGES * WIDTH : 1];
     struct few_place place;
     place.stages = (shared_address(shared) + 1023) / 1024 * 1024;
     place.full = shared_address(barriers);
@@ -238,14 +300,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < R::STAGES; i++) {
-            barrier_init(place.full + i * 8, SQUARES ? 2 + 32 : 2);
+            barrier_init(place.full + i * 8, SQUARES && X_TOO ? 2 + 32 : 2);
             barrier_init(place.empty + i * 8, WORKERS / 32);
         }
         asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     }
     __syncthreads();
     if (threadIdx.x >= WORKERS) {
-        few_feed<GATED, SQUARES, WIDTH>(place, &x_map, &w_map, p, cut, tile, begin, end);
+        few_feed<GATED, SQUARES, X_TOO, WIDTH>(place, &x_map, &w_map, p, cut, tile, begin, end);
     } else {
         const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
         const float *scales[2];
@@ -255,7 +317,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         }
         dependencies_wait();
         dependents_launch();
-        few_sum<SQUARES, WIDTH>(place, end - begin, scales, sum);
+        few_sum<SQUARES, X_TOO, WIDTH>(place, end - begin, scales, sum);
         named_barrier_sync(1, WORKERS); /* the stages are no longer read */
         few_leave<WIDTH>(
             reinterpret_cast<float *>(shared + (place.stages - shared_address(shared))), sum);
@@ -263,18 +325,18 @@ static __global__ void __launch_bounds__(THREADS, 2)
     __syncwarp();
     cluster_sync();
     if (threadIdx.x < WORKERS) {
-        few_finish<GATED, SQUARES>(place.stages, p, cut, tile, rank);
+        few_finish<GATED, SQUARES, X_TOO>(place.stages, p, cut, tile, rank);
     }
     __syncwarp();
     cluster_sync(); /* a block's memory must outlive what the others read of it */
 #endif
 }
 
-template <bool GATED, bool SQUARES, int WIDTH>
+template <bool GATED, bool SQUARES, bool X_TOO, int WIDTH>
 static cudaError_t start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                          const struct fp8_product &p, const struct few_cut &cut, int n_tiles,
                          cudaStream_t stream) {
-    auto kernel = fp8_few_kernel<GATED, SQUARES, WIDTH>;
+    auto kernel = fp8_few_kernel<GATED, SQUARES, X_TOO, WIDTH>;
     const int bytes = FEW_LINEAR_RING_BYTES + RING_ALIGNMENT;
     const cudaError_t status = shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
@@ -284,22 +346,28 @@ static cudaError_t start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                            cut.n_blocks, (size_t)bytes, stream, x_map, w_map, p, cut);
 }
 
-template <bool GATED, bool SQUARES>
+template <bool GATED, bool SQUARES, bool X_TOO>
 static cudaError_t start_of(const CUtensorMap &x_map, const CUtensorMap &w_map,
                             const struct fp8_product &p, const struct few_cut &cut, int n_tiles,
                             cudaStream_t stream) {
-    auto run = p.n_tokens <= 8    ? start<GATED, SQUARES, 8>
-               : p.n_tokens <= 16 ? start<GATED, SQUARES, 16>
-               : p.n_tokens <= 32 ? start<GATED, SQUARES, 32>
-                                  : start<GATED, SQUARES, 64>;
+    auto run = p.n_tokens <= 8    ? start<GATED, SQUARES, X_TOO, 8>
+               : p.n_tokens <= 16 ? start<GATED, SQUARES, X_TOO, 16>
+               : p.n_tokens <= 32 ? start<GATED, SQUARES, X_TOO, 32>
+                                  : start<GATED, SQUARES, X_TOO, 64>;
     return run(x_map, w_map, p, cut, n_tiles, stream);
+}
+
+template <bool GATED>
+static decltype(&start_of<GATED, true, true>) start_of_form(const struct fp8_product &p) {
+    return p.x_too ? (p.squares ? start_of<GATED, true, true> : start_of<GATED, false, true>)
+                   : (p.squares ? start_of<GATED, true, false> : start_of<GATED, false, false>);
 }
 
 cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
     const bool gated = p->outcome == FP8_GATED;
     const int n = p->n_outputs, outputs = gated ? TILE_ROWS / 2 : TILE_ROWS;
-    if (!hopper_device() || !p->x_too || p->n_tokens > MOST_TOKENS || p->n_inputs % 16 != 0 ||
-        n % 8 != 0 || p->y_stride % 4 != 0 || p->w_rows != (p->squares ? (int)FP8_STEP : 1)) {
+    if (!hopper_device() || p->n_tokens > MOST_TOKENS || p->n_inputs % 16 != 0 || n % 8 != 0 ||
+        p->y_stride % 4 != 0 || p->w_rows != (p->squares ? (int)FP8_STEP : 1)) {
         return cudaErrorNotSupported;
     }
     if (p->n_tokens == 0) {
@@ -320,15 +388,17 @@ cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
     }
     const int box_rows = gated || n > TILE_ROWS ? (int)TILE_ROWS : n;
     cut.weight_bytes = box_rows * FP8_STEP;
-    cut.input_bytes = p->n_tokens * FP8_STEP;
+    cut.input_bytes = p->n_tokens * FP8_STEP * (p->x_too ? 1 : 2);
     CUtensorMap x_map, w_map;
     const bool mapped = gated ? hopper_map_groups_fp8(&w_map, p->w, p->n_inputs, n / 8, 1)
                               : hopper_map_fp8(&w_map, p->w, p->n_inputs, n, p->n_inputs, box_rows);
-    if (!mapped ||
-        !hopper_map_fp8(&x_map, p->x, p->n_inputs, p->n_tokens, p->x_stride, p->n_tokens)) {
+    const bool inputs_mapped =
+        p->x_too ? hopper_map_fp8(&x_map, p->x, p->n_inputs, p->n_tokens, p->x_stride, p->n_tokens)
+                 : hopper_map(&x_map, p->x, p->n_inputs, 1, p->x_stride, p->n_tokens, p->x_stride,
+                              p->n_tokens);
+    if (!mapped || !inputs_mapped) {
         return cudaErrorNotSupported;
     }
-    auto run = gated ? (p->squares ? start_of<true, true> : start_of<true, false>)
-                     : (p->squares ? start_of<false, true> : start_of<false, false>);
+    auto run = gated ? start_of_form<true>(*p) : start_of_form<false>(*p);
     return run(x_map, w_map, *p, cut, n_tiles, stream);
 }

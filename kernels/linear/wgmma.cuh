@@ -105,19 +105,25 @@ static __device__ __forceinline__ void wgmma_m64k32_fp8(float (&d)[WIDTH / 2], u
     SHARED_PRODUCT(wgmma_m64k32_fp8, "k32.f32.e4m3.e4m3", "", WIDTH, SUMS, B, P)
 WGMMA_WIDTHS(FP8_PRODUCT)
 
-/* Of bf16, a in registers, b with its rows across the summed dimension; 64, 128 or 256 columns. */
-#define REGISTERS_PRODUCT(WIDTH, SUMS, A1, A2, A3, B, P)                                           \
-    static __device__ __forceinline__ void wgmma_m64k16_registers(                                 \
-        float(&d)[SUMS], const uint32_t(&a)[4], uint64_t b, int accumulate) {                      \
+/* Of bf16, a in registers: b with its rows across the summed dimension (64, 128 or 256 columns), */
+#define REGISTERS_PRODUCT(NAME, ACROSS, WIDTH, SUMS, A1, A2, A3, B, P)                             \
+    static __device__ __forceinline__ void NAME(float(&d)[SUMS], const uint32_t(&a)[4],            \
+                                                uint64_t b, int accumulate) {                      \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P ", 0;\n"                              \
                      "wgmma.mma_async.sync.aligned.m64n" #WIDTH "k16.f32.bf16.bf16 {" SUMS_##SUMS  \
-                     "}, {%" #SUMS ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, 1;\n}\n"    \
+                     "}, {%" #SUMS ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, " #ACROSS   \
+                     ";\n}\n"                                                                      \
                      : OPERANDS_##SUMS                                                             \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));       \
     }
-REGISTERS_PRODUCT(64, 32, 33, 34, 35, 36, 37)
-REGISTERS_PRODUCT(128, 64, 65, 66, 67, 68, 69)
-REGISTERS_PRODUCT(256, 128, 129, 130, 131, 132, 133)
+REGISTERS_PRODUCT(wgmma_m64k16_registers, 1, 64, 32, 33, 34, 35, 36, 37)
+REGISTERS_PRODUCT(wgmma_m64k16_registers, 1, 128, 64, 65, 66, 67, 68, 69)
+REGISTERS_PRODUCT(wgmma_m64k16_registers, 1, 256, 128, 129, 130, 131, 132, 133)
+/* and along it. */
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 8, 4, 5, 6, 7, 8, 9)
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 16, 8, 9, 10, 11, 12, 13)
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 32, 16, 17, 18, 19, 20, 21)
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 64, 32, 33, 34, 35, 36, 37)
 
 #endif
 #endif

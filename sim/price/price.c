@@ -152,7 +152,15 @@ const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated
 
 /* ---- a card's clock under its power ---- */
 
+/* Joules of an operation in fp8 over those of one in bf16: times of LLaDA-8B's products of 4096
+ * rows in both, with scales of squares (0.62 to 0.64; of rows 0.52 to 0.55), at the limit of 700 W
+ * (one H200, whole steps, 2026-11-30). */
+static const double fp8_share = 0.63;
 static const double joules_a_pj = 1e-12, ns_a_ms = 1e6, ns_a_s = 1e9;
+
+double power_flops(double flops, double fp8_flops) {
+    return flops - fp8_flops + fp8_flops * fp8_share;
+}
 
 double power_flops_j(const struct power *power, double flops) {
     return power->flop_pj * flops * joules_a_pj;
@@ -276,7 +284,6 @@ void power_rest(const struct power *power, double ns, struct power_state *state)
     (void)follow(lag_rate(power), 0, ns, state->behind, state->behind);
 }
 
-/* At the peak of either a card draws the same power, it is taken. */
 double cost_wide_flops(const struct cost_model *cost, double flops, double fp8_flops) {
     const struct gpu *gpu = cost->pricing.gpu;
     return fp8_flops > 0
@@ -289,8 +296,7 @@ static void known_add(const struct cost_model *cost, struct known_price *known,
     known->ns += price->ns;
     if (cost->power != NULL) {
         known->compute_ns += price->compute_ns;
-        known->flops_j +=
-            power_flops_j(cost->power, cost_wide_flops(cost, price->flops, price->fp8_flops));
+        known->flops_j += power_flops_j(cost->power, power_flops(price->flops, price->fp8_flops));
         known->bytes_j += power_bytes_j(cost->power, price->bytes);
     }
     known->lookups[price->match]++;
@@ -470,8 +476,7 @@ static void add_attention(const struct cost_model *cost, const struct step_shape
         out->device_ns += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
-            out->flops_j +=
-                power_flops_j(cost->power, cost_wide_flops(cost, price.flops, price.fp8_flops));
+            out->flops_j += power_flops_j(cost->power, power_flops(price.flops, price.fp8_flops));
             out->bytes_j += power_bytes_j(cost->power, price.bytes);
         }
         out->lookups[price.match] += price.executions > 0;

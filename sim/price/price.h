@@ -154,8 +154,7 @@ void cost_explain(const struct cost_model *cost, const struct step_shape *shape,
 void cost_explain_one(const struct cost_model *cost, uint32_t op, const struct step_shape *shape,
                       struct chunk_rows chunks, struct op_price *out);
 
-/* FLOPs, those of fp8 among them counted as the bf16 ones that take as long at the peaks: what
- * power_flops_j takes. */
+/* FLOPs, those of fp8 among them counted as the bf16 ones that take as long at the peaks. */
 double cost_wide_flops(const struct cost_model *cost, double flops, double fp8_flops);
 /* FLOPs (cost_wide_flops) and bytes of `n_steps` steps whose symbols sum to `sym`: exact for dense
  * models, at the mean number of tokens per step for the experts a mixture reads. What chunks read

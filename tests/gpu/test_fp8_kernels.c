@@ -292,9 +292,11 @@ static bool takes(const struct shape *s, enum path path) {
     if (path == CHOSEN || path == MMA) {
         return true;
     }
-    const bool fits = s->x_too && s->inputs % 16 == 0 && s->outputs % 8 == 0;
-    return fits &&
-           (path == FEW ? s->tokens <= 64 : !s->gated || s->channels || s->outputs % GROUP == 0);
+    if (s->inputs % 16 != 0 || s->outputs % 8 != 0) {
+        return false;
+    }
+    return path == FEW ? s->tokens <= 64
+                       : s->x_too && (!s->gated || s->channels || s->outputs % GROUP == 0);
 }
 
 static cudaError_t run_path(const struct product *p, enum path path) {
@@ -549,6 +551,8 @@ int main(int argc, char **argv) {
         {.tokens = 61, .outputs = 264, .inputs = 528, .before = 72, .x_too = true, .adds = true},
         {.tokens = 300, .outputs = 128, .inputs = 512, .x_too = true, .gated = true},
         {.tokens = 33, .outputs = 200, .inputs = 384, .channels = true},
+        {.tokens = 64, .outputs = 392, .inputs = 1360, .before = 72, .adds = true},
+        {.tokens = 17, .outputs = 128, .inputs = 4096, .gated = true},
         {.tokens = 70, .outputs = 264, .inputs = 112, .x_too = true},
         {.tokens = 40, .outputs = 256, .inputs = 128, .x_too = true, .gated = true},
         {.tokens = 40, .outputs = 256, .inputs = 128, .channels = true, .x_too = true}};

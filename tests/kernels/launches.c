@@ -223,10 +223,10 @@ static void add_hopper_fp8(struct launch_list *list) {
                     "fp8_tiles_kernel<%s, %d, %d>", gated, sharing, box);
             }
         }
-        for (int width = 8; width <= 64; width *= 2) {
+        for (int kind = 0; kind < 8; kind++) { /* widths of 8 to 64, inputs in bf16 and fp8 */
             add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS,
-                FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %d>", gated,
-                squares, width);
+                FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %s, %d>",
+                gated, squares, truth(kind & 1), 8 << kind / 2);
         }
     }
 }

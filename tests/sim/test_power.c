@@ -63,6 +63,9 @@ TEST(the_clock_falls_no_lower_than_the_lowest) {
 
 TEST(joules_are_of_operations_bytes_and_time) {
     ck_assert_double_eq_tol(power_flops_j(&card, 2e12), 2, 1e-12);
+    /* Measured on H200s at their power limit: 0.52 to 0.64. */
+    ck_assert_double_eq_tol(power_flops(3e12, 1e12), 2.63e12, 1);
+    ck_assert_double_eq_tol(power_flops(3e12, 0), 3e12, 1);
     ck_assert_double_eq_tol(power_bytes_j(&card, 1e10), 0.5, 1e-12);
     const struct power_step step = {
         .ns = 1.5e7, .busy_ns = 1e7, .compute_ns = 4e6, .flops_j = 3, .bytes_j = 1};

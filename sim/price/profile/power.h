@@ -62,7 +62,9 @@ static inline bool power_is_known(const struct power *power) {
     return power->limit_w > 0;
 }
 
-/* Joules of `flops` operations at the highest clock, and of `bytes` bytes moved. */
+/* Operations in bf16 of as many joules as `flops` operations, of which fp8_flops are in fp8. */
+double power_flops(double flops, double fp8_flops);
+/* Joules of `flops` such operations at the highest clock, and of `bytes` bytes moved. */
 double power_flops_j(const struct power *power, double flops);
 double power_bytes_j(const struct power *power, double bytes);
 
