@@ -306,7 +306,7 @@ TEST(graphs_of_a_step_of_nothing_are_those_that_serving_finds_made) {
     memset(rig_pool(rig), 0, POOL * sizeof(float));
     memset(rig_pool(plain), 0, POOL * sizeof(float));
     const int64_t allocated = rig->device.table->allocated_bytes(rig->device.device);
-    ck_assert_msg(forward_warm(rig->forward, &err) == 0, "%s", err.text);
+    ck_assert_msg(forward_warm(rig->forward, NULL, &err) == 0, "%s", err.text);
     ck_assert_int_eq(faulty.n_recorded, WARM_GRAPHS);
     ck_assert_int_eq(faulty.n_open, 0);
     ck_assert_int_eq(rig->device.table->allocated_bytes(rig->device.device), allocated);
