@@ -285,6 +285,7 @@ static struct step_part exact_part_of(const struct stage *stage, const struct st
                               .targets =
                                   is_causal ? stage->numbers + span->context + span->queries : NULL,
                               .decision = {.n_rows = decided, .take = 1},
+                              .drawing = {.top_p = 1, .temperature = 1, .draws = true},
                               .kv_pages = {.pages = stage->numbers + at->page,
                                            .n_pages = (int32_t)side_pages(stage, side),
                                            .extent = stage->ends + span->context}};
