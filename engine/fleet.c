@@ -380,14 +380,14 @@ int fleet_operators(struct fleet *fleet, uint32_t replica, const struct planned_
 }
 
 static int ask_warm(struct replica_engine *on, void *arguments, struct err *err) {
-    (void)arguments;
-    return live_warm(on->live, err);
+    const struct warm_watch *const *watch = arguments;
+    return live_warm(on->live, *watch, err);
 }
 
-int fleet_warm(struct fleet *fleet, struct err *err) {
+int fleet_warm(struct fleet *fleet, const struct warm_watch *watch, struct err *err) {
     int status = 0;
     for (uint32_t r = 0; status == 0 && r < fleet->n; r++) {
-        status = call_on(&fleet->replicas[r], ask_warm, NULL, err);
+        status = call_on(&fleet->replicas[r], ask_warm, &watch, err);
     }
     return status;
 }

@@ -37,7 +37,7 @@ void fleet_set_stop(struct fleet *fleet, const volatile sig_atomic_t *stop);
 void fleet_set_ends(struct fleet *fleet, const struct end_tokens *ends);
 
 /* live_warm of each. */
-int fleet_warm(struct fleet *fleet, struct err *err);
+int fleet_warm(struct fleet *fleet, const struct warm_watch *watch, struct err *err);
 
 /* live_execute and live_operators on a replica. */
 int fleet_execute(struct fleet *fleet, uint32_t replica, const struct planned_step *planned,

@@ -545,9 +545,9 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
 
 /* What is warmed up takes all the power that a card may draw: its clock is back within a fifth of a
  * second of rest (H200, 2026-11-23), and first steps would otherwise take a quarter longer. */
-int live_warm(struct live *live, struct err *err) {
+int live_warm(struct live *live, const struct warm_watch *watch, struct err *err) {
     const struct timespec rest = {.tv_nsec = 300000000};
-    int status = forward_warm(live->engine->forward, err);
+    int status = forward_warm(live->engine->forward, watch, err);
     if (status == 0 && live->engine->device.counts_energy) {
         nanosleep(&rest, NULL);
     }

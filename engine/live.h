@@ -28,7 +28,7 @@ struct executor live_interface(struct live *live);
 int64_t live_now_ns(struct live *live);
 
 /* forward_warm: before anything is admitted. */
-int live_warm(struct live *live, struct err *err);
+int live_warm(struct live *live, const struct warm_watch *watch, struct err *err);
 
 /* Set from outside: the batch under way ends at its next border, a wait for arrivals at once. */
 void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);

@@ -101,14 +101,6 @@ static bool gathers_fp8(const struct system *s) {
            (number_is_fp8((enum number_type)types->activations) || types->cache == NUMBER_FP8);
 }
 
-static bool leads(const struct system *s) {
-    return s->rows.lead_layers > 0;
-}
-
-static bool leads_fp8(const struct system *s) {
-    return leads(s) && s->graph.storage.cache == NUMBER_FP8;
-}
-
 static bool overlaps_swaps(const struct system *s) {
     return s->settings.swap_host_bytes > 0 && s->settings.swap_overlaps;
 }
@@ -269,10 +261,6 @@ const struct feature feature_table[] = {
      "the copies are of one GPU's rows", "swap.host_bytes = 0"},
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
-    {OF_CACHE, LIVE, "leading layers with cached rows in fp8", leads_fp8,
-     "hidden states in the wide type lie next to them", "storage.cache = auto"},
-    {OF_CACHE, WHERE_RANKS, "leading layers", leads,
-     "no run of them was ever compared with one of one GPU", "cache = prefix"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
      "it picks rows of a layer's input, and adds what is kept of its outputs",
      "storage.cache = auto and storage.activations as storage.wide"},

@@ -13,6 +13,8 @@ struct graph_options calibration_graph(const struct model *model, const struct s
     const bool selects = is_set && (variant & VARIANT_SELECTS) != 0;
     const bool fuses = is_set && (variant & VARIANT_IS_FUSED) != 0;
     const bool keeps = is_set && !calibration_is_exact(model) && !selects;
+    /* Where a step tells the next one what it expects, logits are stored. */
+    const bool stores_logits = model->conditioning_ffn > 0;
     return (struct graph_options){.fused = true,
                                   .engine = true,
                                   .exact = calibration_is_exact(model),
@@ -21,9 +23,10 @@ struct graph_options calibration_graph(const struct model *model, const struct s
                                   .compares_values = features,
                                   .has_patterns = variant == VARIANT_HAS_PATTERNS,
                                   .stored_rows = keeps ? SYM_FULL_Q : SYM_ONE,
-                                  .fused_head = fuses,
+                                  .fused_head = fuses && !stores_logits,
                                   .fused_gate_up = fuses,
                                   .storage = *storage,
+                                  .statistics = model->uniform_noise,
                                   .logits_bytes = BF16_BYTES};
 }
 

@@ -99,7 +99,9 @@ static int64_t side_pages(const struct stage *stage, const struct step_side *sid
 static int64_t row_elements(const struct stage *stage) {
     const struct model *m = stage->model;
     const int64_t head = fp8_head_elements(m->head_dim, stage->graph.storage.cache == NUMBER_FP8);
-    return 2LL * m->layers * m->kv_heads * head;
+    const int64_t n_global = model_global_layers(m);
+    return 2 * ((m->layers - n_global) * m->kv_heads * head +
+                n_global * m->global_kv_heads * m->global_head_dim);
 }
 
 /* What a request holds of the pool: its store, or its pages. */
@@ -245,7 +247,8 @@ static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, u
                         uint32_t end) {
     for (uint32_t t = 0; t < n; t++) {
         double u = rng_keyed(3, (uint64_t)canvas, 0, t);
-        const bool is_masked = t >= first && t < end && (end - 1 - t) % 2 == 0;
+        const bool is_masked =
+            t >= first && t < end && (end - 1 - t) % 2 == 0 && !stage->model->uniform_noise;
         stage->tokens[canvas + t] = is_masked ? (int32_t)stage->model->mask_token
                                               : (int32_t)(u * model_whole_vocab(stage->model));
     }
@@ -282,6 +285,7 @@ static struct step_part exact_part_of(const struct stage *stage, const struct st
                               .targets =
                                   is_causal ? stage->numbers + span->context + span->queries : NULL,
                               .decision = {.n_rows = decided, .take = 1},
+                              .drawing = {.top_p = 1, .temperature = 1, .draws = true},
                               .kv_pages = {.pages = stage->numbers + at->page,
                                            .n_pages = (int32_t)side_pages(stage, side),
                                            .extent = stage->ends + span->context}};

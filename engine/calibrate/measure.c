@@ -124,7 +124,8 @@ static int64_t make_step(struct measure *m, const struct calibration_point *poin
                          bool keeps_half) {
     m->point = point;
     struct packed *packed = packed_of(m);
-    const int64_t row_elements = 2LL * m->model->kv_heads * packed->head_elements;
+    const int64_t row_elements =
+        2 * num_larger(m->model->kv_heads * packed->head_elements, packed->global_row_elements);
     m->trial.packed = packed;
     trial_make(&m->trial, point, keeps_half);
     packed->pool_pages = m->trial.n_pages;
@@ -163,6 +164,12 @@ static int upload_words(const struct measure *m) {
  * turn. */
 static struct op_instance instance_of(const struct measure *m, uint32_t op, int copy) {
     const struct op *o = &graph_of(m)->ops[op];
+    if (m->model->local_window > 0) { /* layers of a kind, each of which has the weight */
+        struct op_instance own = {
+            .op = op, .repetition = (uint32_t)copy % graph_of(m)->segments[o->segment].repeat};
+        program_settle(m->issue.program, &m->placement, &m->trial.shape, &own);
+        return own;
+    }
     const uint32_t first_mixture = model_first_mixture(m->model);
     const bool is_mixture = o->experts > 0 || o->weight >= WEIGHT_ROUTER;
     const bool is_dense = o->weight == WEIGHT_GATE_UP || o->weight == WEIGHT_DOWN;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/op/launch.h"
+#include "sim/base/num.h"
 
 /* Keys and values that were projected apart, of all rows, whatever the instance's. */
 static struct qkv split_keys(const struct launch *l, int tensor) {
@@ -114,10 +115,9 @@ static int launch_block_attention(const struct launch *l) {
 
 static void add_spans(struct points *points, struct calibration_point *point, int64_t batch,
                       int64_t q, int64_t kv) {
-    const struct model *m = points->graph->model;
-    const int64_t most = points->bounds->max_tokens;
-    const int64_t sizes[] = {batch, q, kv, m->heads, m->kv_heads, m->head_dim};
-    const int64_t without_kv[] = {batch, q, m->heads, m->kv_heads, m->head_dim, 0};
+    const int64_t most = points->bounds->max_tokens, heads = points->graph->model->heads;
+    const int64_t sizes[] = {batch, q, kv, heads, point->kv_heads, point->head_dim};
+    const int64_t without_kv[] = {batch, q, heads, point->kv_heads, point->head_dim, 0};
     point->n_sizes = kv > 0 ? 6 : 5;
     memcpy(point->sizes, kv > 0 ? sizes : without_kv, sizeof sizes);
     if (batch * q <= most) {
@@ -129,6 +129,14 @@ static void add_spans(struct points *points, struct calibration_point *point, in
 static bool rows_fit(const struct points *points, int64_t batch, int64_t rows, bool paged) {
     int64_t spare = paged ? points->bounds->page_rows : 0;
     return batch * (rows + spare) <= points->bounds->max_kv_rows;
+}
+
+/* Rows that a query of the operator's layers sees at most: what lies before a window is left out of
+ * prices, too. */
+static int64_t most_kv_rows(const struct points *points, const struct op *op) {
+    const int64_t window = graph_heads(points->graph, op).local_window;
+    return window > 0 ? num_smaller(window, points->bounds->max_kv_rows)
+                      : points->bounds->max_kv_rows;
 }
 
 static void fill_full(struct trial *trial, const struct calibration_point *point) {
@@ -190,7 +198,7 @@ static void fill_prefill(struct trial *trial, const struct calibration_point *po
 
 /* With and without a prefix. */
 static void add_prefill(struct points *points, const struct op *op) {
-    const int64_t max = points->bounds->max_tokens, max_kv = points->bounds->max_kv_rows;
+    const int64_t max = points->bounds->max_tokens, max_kv = most_kv_rows(points, op);
     struct sizes batches = {.n = 0}, queries = {.n = 0}, prefixes = {.n = 0};
     struct calibration_point point = point_of(points, op);
     point.fill = fill_prefill;
@@ -209,7 +217,7 @@ static void add_prefill(struct points *points, const struct op *op) {
         for (size_t j = 0; j < queries.n; j++) {
             for (size_t k = 0; k < prefixes.n; k++) {
                 int64_t batch = batches.values[i], kv = prefixes.values[k] + queries.values[j];
-                if (rows_fit(points, batch, kv, true)) {
+                if (kv <= max_kv && rows_fit(points, batch, kv, true)) {
                     add_spans(points, &point, batch, queries.values[j], kv);
                 }
             }
@@ -255,7 +263,8 @@ static void block_queries(const struct points *points, bool paged, struct sizes 
 
 /* One group for each number of queries. */
 static void add_block(struct points *points, const struct op *op) {
-    const int64_t max = points->bounds->max_tokens, max_kv = points->bounds->max_kv_rows;
+    const int64_t max = points->bounds->max_tokens, max_kv_rows = points->bounds->max_kv_rows;
+    const int64_t max_kv = most_kv_rows(points, op);
     const bool paged = op_facts(points->graph) & OP_IS_PAGED;
     struct sizes batches = {.n = 0}, queries = {.n = 0}, kv = {.n = 0};
     struct calibration_point point = point_of(points, op);
@@ -263,6 +272,9 @@ static void add_block(struct points *points, const struct op *op) {
     SIZES_ADD(&batches, max, 1, 4, 16, 64, 256);
     block_queries(points, paged, &queries);
     SIZES_ADD(&kv, max_kv, 32, 256, 1024, 4096);
+    if (max_kv < max_kv_rows) { /* a whole window */
+        sizes_add(&kv, max_kv, max_kv);
+    }
     if (!points->bounds->is_coarse) {
         SIZES_ADD(&batches, max, 2, 8, 32, 128);
         SIZES_ADD(&kv, max_kv, 64, 128, 512, 2048, 8192);

@@ -48,7 +48,8 @@ static int launch_draw(const struct launch *l) {
     return l->table->draw(l->device, &call);
 }
 
-const struct op_launch op_launch_draw = {.launch = launch_draw, .facts = OP_DRAWS};
+const struct op_launch op_launch_draw = {
+    .launch = launch_draw, .facts = OP_DRAWS, .sizes = OP_SIZES_PASS};
 
 static int launch_draw_part(const struct launch *l) {
     const bool is_first = l->op->part == 0, is_last = l->op->out[1] < 0;

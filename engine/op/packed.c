@@ -129,6 +129,8 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .limits = *limits,
         .pool_elements = limits->pool_bytes / graph_cache_element_bytes(graph),
         .element_bytes = graph_cache_element_bytes(graph),
+        .state_elements =
+            graph->model->hidden * graph_element_bytes(graph) / graph_cache_element_bytes(graph),
         .head_elements =
             fp8_head_elements(graph->model->head_dim, graph->storage.cache == NUMBER_FP8),
         .global_row_elements =

@@ -91,6 +91,7 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
+    int64_t state_elements;      /* of the pool that a hidden state in the wide type takes */
     int64_t head_elements;       /* of a head in a row of the pool */
     int64_t global_row_elements; /* of all keys there, in layers that see everything where others
                                     have a window */

@@ -92,12 +92,16 @@ struct calibration_point point_of(const struct points *points, const struct op *
         point.n_sizes = 3;
     } else if (type->family == FAMILY_EXCHANGE) {
         point.n_sizes = 2;
+    } else if (type->family == FAMILY_ATTENTION) {
+        const struct model_heads heads = graph_heads(points->graph, op);
+        point.head_dim = heads.head_dim;
+        point.kv_heads = heads.kv_heads;
     }
     return point;
 }
 
 /* The sizes that tell a class from others of its table: all but the rows of products and passes,
- * none of attention's and exchanges', which a model has one class of. */
+ * the heads of attention, none of exchanges, which a model has one class of. */
 bool points_have(const struct points *points, const struct calibration_point *wanted) {
     const struct calibration_grid *grid = points->grid;
     bool is_product = wanted->op == PROFILE_GEMM || wanted->op == PROFILE_HEAD ||
@@ -105,6 +109,7 @@ bool points_have(const struct points *points, const struct calibration_point *wa
     for (size_t i = 0; i < grid->n; i++) {
         const struct calibration_point *point = &grid->points[i];
         if (point->op == wanted->op && point->type == wanted->type &&
+            point->head_dim == wanted->head_dim && point->kv_heads == wanted->kv_heads &&
             (wanted->op != PROFILE_PASS ||
              (point->pass == wanted->pass &&
               point->sizes[POINT_PASS_CHANNELS] == wanted->sizes[POINT_PASS_CHANNELS])) &&
@@ -160,8 +165,17 @@ static void points_add_rows(struct points *points, struct calibration_point *poi
     points_add_sizes(points, point, &sizes, how->falls);
 }
 
+/* What is done to the input of the rows that are decided on, once a step: it is priced by what its
+ * like in the layers take. */
+static bool is_before_layers(const struct op *op) {
+    return op->segment == 0 && op->rows == SYM_LOGIT_ROWS;
+}
+
 void points_add_op(struct points *points, const struct op *op) {
     const struct op_launch *how = op_launch_of(op);
+    if (is_before_layers(op)) {
+        return;
+    }
     if (how->sizes == OP_SIZES_PASS || how->sizes == OP_SIZES_PRODUCT) {
         struct calibration_point point = point_of(points, op);
         points_add_rows(points, &point);

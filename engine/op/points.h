@@ -28,6 +28,7 @@ struct calibration_point {
     enum profile_type type;
     int64_t sizes[POINT_MAX_SIZES];
     uint32_t n_sizes, group;
+    uint32_t head_dim, kv_heads; /* of attention: layers that see everything may have others */
     bool is_heavy; /* the device's arithmetic units bound it, at its largest sizes at least */
     /* What is launched: n_ops operators of one of the model's graphs, from first_op on. */
     int variant;

@@ -95,8 +95,11 @@ static int check_softmax(const struct graph *graph, const struct op *op, struct 
     return graph->tensors[op->out[0]].bytes.per == row_bytes ? 0 : op_refuse(op, NULL, err);
 }
 
-const struct op_launch op_launch_softmax = {.launch = launch_softmax, .check = check_softmax};
-const struct op_launch op_launch_keep_expected = {.launch = launch_keep_expected,
-                                                  .facts = OP_SMOOTHS};
-const struct op_launch op_launch_add_expected = {.launch = launch_add_expected};
+const struct op_launch op_launch_softmax = {
+    .launch = launch_softmax, .check = check_softmax, .sizes = OP_SIZES_PASS};
+/* Both move what a sum does, whose rows they are priced by. */
+const struct op_launch op_launch_keep_expected = {
+    .launch = launch_keep_expected, .facts = OP_SMOOTHS, .sizes = OP_SIZES_NONE};
+const struct op_launch op_launch_add_expected = {.launch = launch_add_expected,
+                                                 .sizes = OP_SIZES_NONE};
 const struct op_launch op_launch_next_step = {.launch = launch_next_step, .sizes = OP_SIZES_NONE};

@@ -73,6 +73,8 @@ struct step_part *trial_add(struct trial *trial, struct span span) {
         .canvas = trial->n_tokens,
         .positions = trial->positions,
         .kv_pages = {.extent = trial->extents + trial->n_tokens, .reads_only = true},
+        .drawing = {.top_p = 1, .temperature = 1, .draws = true},
+        .draw_key = trial->shape.n_spans,
     };
     shape_add(trial->shape.sym, &span, 1);
     trial->n_tokens += span.first_queries;

@@ -109,15 +109,16 @@ static int warm_captures(struct forward *forward, struct err *err) {
                                     "capturing steps of nothing", err);
 }
 
-static int warm(struct forward *forward, const void *nothing, struct err *err) {
-    (void)nothing;
-    const struct warming warming = warming_of(forward);
+/* Ranks do the same at the same time: the first one's progress is all of theirs. */
+static int warm(struct forward *forward, const void *watch, struct err *err) {
+    struct warming warming = warming_of(forward);
+    warming.watch = watch;
     int status = warm_products(&warming, err);
     return status == 0 ? warm_captures(forward, err) : status;
 }
 
-int forward_warm(struct forward *forward, struct err *err) {
-    return forward_on_all_ranks(forward, warm, NULL, err);
+int forward_warm(struct forward *forward, const struct warm_watch *watch, struct err *err) {
+    return forward_on_all_ranks(forward, warm, watch, err);
 }
 
 /* ---- canvases and stores ---- */

@@ -21,6 +21,7 @@
 struct forward;
 struct mapping;
 struct ranks;
+struct warm_watch; /* engine/step/warm.h */
 
 /* `device`, `graph` and `weights` (in the device's memory) must outlive it. Allocates workspace,
  * pool and canvases on the device. ERR_USAGE when the graph has operators or the model a mask that
@@ -45,8 +46,9 @@ struct forward *forward_of_rank(struct forward *forward, uint32_t rank);
 
 /* Let a device that chooses how to run products by trying do so for all of the graph's products, at
  * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for
- * it: seconds on a GPU, nothing on a device that chooses nothing. Overwrites workspace and pool. */
-int forward_warm(struct forward *forward, struct err *err);
+ * it: seconds on a GPU, nothing on a device that chooses nothing. Overwrites workspace and pool.
+ * watch NULL: nobody is told. */
+int forward_warm(struct forward *forward, const struct warm_watch *watch, struct err *err);
 
 /* Write tokens into the canvases, in the queue; read them back, waiting. */
 int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,

@@ -161,7 +161,7 @@ static int check_store(const struct packed *packed, const struct step *step, uin
     int64_t n = packed->pool_elements;
     if (kv->n_rows < 0 || kv->first < 0 || kv->first % 8 != 0 || kv->first > n ||
         packed_states(packed, kv->n_rows) +
-                (packed->joins ? (int64_t)packed->model->hidden * kv->n_rows : 0) >
+                (packed->joins ? packed->state_elements * kv->n_rows : 0) >
             n - kv->first) {
         return err_usage(err,
                          "the store of span %" PRIu32 ", %" PRId32 " rows from element %" PRId64

@@ -96,19 +96,42 @@ static int find_chosen(const struct warming *warming, uint32_t op, bool *chosen,
     return status;
 }
 
-int warm_products(const struct warming *warming, struct err *err) {
-    for (uint32_t op = 0; chooses(warming) && op < graph_of(warming)->n_ops; op++) {
-        bool chosen;
-        int status = find_chosen(warming, op, &chosen, err);
-        for (int64_t n = 1; status == 0 && chosen && n <= most_rows(warming, op);
-             n = next_warm_size(n)) {
-            status = warm_product(warming, op, n, warming->limits->workspace_bytes, err);
-        }
-        if (status != 0) {
-            return status;
+static uint64_t n_warm_sizes(const struct warming *warming, uint32_t op) {
+    uint64_t count = 0;
+    for (int64_t n = 1; n <= most_rows(warming, op); n = next_warm_size(n)) {
+        count++;
+    }
+    return count;
+}
+
+/* The device waits for a choice, so that what is told is what is done. */
+static int warm_sizes(const struct warming *warming, uint32_t op, uint64_t *n_done,
+                      uint64_t n_total, struct err *err) {
+    const struct warm_watch *watch = warming->watch;
+    int status = 0;
+    for (int64_t n = 1; status == 0 && n <= most_rows(warming, op); n = next_warm_size(n)) {
+        status = warm_product(warming, op, n, warming->limits->workspace_bytes, err);
+        ++*n_done;
+        if (status == 0 && watch != NULL) {
+            status = watch->told(watch->state, *n_done, n_total, err);
         }
     }
-    return 0;
+    return status;
+}
+
+int warm_products(const struct warming *warming, struct err *err) {
+    const uint32_t n_ops = chooses(warming) ? graph_of(warming)->n_ops : 0;
+    bool chosen[GRAPH_MAX_OPS];
+    uint64_t n_done = 0, n_total = 0;
+    int status = 0;
+    for (uint32_t op = 0; status == 0 && op < n_ops; op++) {
+        status = find_chosen(warming, op, &chosen[op], err);
+        n_total += status == 0 && chosen[op] ? n_warm_sizes(warming, op) : 0;
+    }
+    for (uint32_t op = 0; status == 0 && op < n_ops; op++) {
+        status = chosen[op] ? warm_sizes(warming, op, &n_done, n_total, err) : 0;
+    }
+    return status;
 }
 
 /* ---- one step ---- */

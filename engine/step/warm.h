@@ -6,10 +6,17 @@
 #include "engine/op/issue.h"
 #include "engine/op/step.h"
 
+/* Who is told how far warming up is, and may end it: 0, or an error. */
+struct warm_watch {
+    int (*told)(void *state, uint64_t n_done, uint64_t n_total, struct err *err);
+    void *state;
+};
+
 struct warming {
     const struct issue *issue; /* of the graph's steps; the room's workspace is overwritten */
     const struct step_limits *limits;
-    struct room *room; /* the same as the issue's */
+    struct room *room;              /* the same as the issue's */
+    const struct warm_watch *watch; /* NULL: nobody */
 };
 
 /* Nothing on a device that chooses nothing. */

@@ -9,6 +9,9 @@
 
 #include "analysis/identity.h"
 #include "analysis/offered.h"
+#include "engine/step/warm.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/cli/progress.h"
 #include "experiments/run/compose_impl.h"
 #include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
@@ -372,6 +375,27 @@ int compose_end_tokens(const struct backend_request *backend, const struct model
                                 : end_tokens_read(backend->weights, model, out, err);
 }
 
+static int tell_warming(void *state, uint64_t n_done, uint64_t n_total, struct err *err) {
+    struct progress *progress = state;
+    progress->n_total = n_total;
+    progress_update(progress, n_done);
+    return interrupt_is_caught() ? err_world(err,
+                                             "interrupted before the first step: %" PRIu64
+                                             " of %" PRIu64 " sizes of products had been tried",
+                                             n_done, n_total)
+                                 : 0;
+}
+
+/* Seconds on a card of one's own, and minutes on one that other programs fill. */
+static int warm(struct fleet *fleet, struct err *err) {
+    struct progress progress;
+    const struct warm_watch watch = {.told = tell_warming, .state = &progress};
+    progress_start(&progress, "sizes of products tried", 0);
+    const int status = fleet_warm(fleet, &watch, err);
+    progress_end(&progress);
+    return status;
+}
+
 int compose_open_engine(struct composition *c, const struct backend_request *backend, double *fits,
                         struct err *err) {
     if (backend->kind == BACKEND_SIM) {
@@ -394,7 +418,7 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
     snprintf(c->device, sizeof c->device, "%s", facts->name);
     c->emulates = !engine_device_is(facts, c->system->gpu);
     fleet_set_ends(c->fleet, &c->ends);
-    return fleet_warm(c->fleet, err);
+    return warm(c->fleet, err);
 }
 
 /* Where the profile and the library say which kernels they are of. */

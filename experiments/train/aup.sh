@@ -48,6 +48,10 @@ block_causal() {
     for t in 0.95 0.85 0.7; do
         one hierarchical $t --system sdar --decoder hierarchical --set decoder.threshold=$t --set decoder.low_threshold=0.4
     done
+    for t in ratio,0 ratio,1 ratio,4 same,0 same,1; do # what a check must save; at 0 every draft is checked
+        one self-speculation "${t/,/-}" --system sglang --decoder self-speculation --set decoder.threshold=0.9 \
+            --set "decoder.accept=${t%,*}" --set "decoder.cost=${t#*,}" --set runtime.fused_head=off
+    done
     for t in 0.9,0.7 0.7,0.5 0.5,0 0.3,0; do # Q and S mode in the middle
         one joint-threshold $t --system sglang --decoder joint-threshold --set "decoder.threshold=${t%,*}" \
             --set "decoder.edit_threshold=${t#*,}"

@@ -45,8 +45,8 @@ struct plan {
 struct linears {
     cublasLtHandle_t handle;
     void *workspace;
-    cudaEvent_t before, after;
-    bool invariant; /* one plan for all T */
+    cudaEvent_t events[PROPOSALS + 1][MOST_SIZES * MAX_ROUNDS][2]; /* around timed runs */
+    bool invariant;                                                /* one plan for all T */
     int n_plans;
     struct plan plans[MAX_PLANS];
 };
@@ -156,42 +156,24 @@ static bool own_run(const struct call_linear *call, void *y, cudaStream_t stream
     return false;
 }
 
-/* Microseconds of one run that finds other memory in the L2 cache; negative when it fails.
+/* Queues one run that finds other memory in the L2 cache, between two events where there are some.
  * algorithm NULL: of our own kernel. */
-static float time_run(struct device *device, struct product *product,
+static bool queue_run(struct device *device, struct product *product,
                       const struct call_linear *call, void *y,
-                      const cublasLtMatmulAlgo_t *algorithm) {
-    struct linears *linears = device->linears;
+                      const cublasLtMatmulAlgo_t *algorithm, const cudaEvent_t *events) {
     int64_t spare_bytes;
     void *spare = device_spare(device, &spare_bytes);
-    float ms = -1;
-    if (cudaMemsetAsync(spare, 0, (size_t)spare_bytes, device->stream) != cudaSuccess ||
-        cudaEventRecord(linears->before, device->stream) != cudaSuccess ||
-        (algorithm && product_run(linears, product, call, y, algorithm, device->stream) != 0) ||
-        (!algorithm && !own_run(call, y, device->stream)) ||
-        cudaEventRecord(linears->after, device->stream) != cudaSuccess ||
-        cudaEventSynchronize(linears->after) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, linears->before, linears->after) != cudaSuccess) {
-        return -1;
-    }
-    return ms * 1000;
+    return cudaMemsetAsync(spare, 0, (size_t)spare_bytes, device->stream) == cudaSuccess &&
+           (!events || cudaEventRecord(events[0], device->stream) == cudaSuccess) &&
+           (algorithm ? product_run(device->linears, product, call, y, algorithm, device->stream) ==
+                            CUBLAS_STATUS_SUCCESS
+                      : own_run(call, y, device->stream)) &&
+           (!events || cudaEventRecord(events[1], device->stream) == cudaSuccess);
 }
 
-/* The fastest of a proposal's timings; the first run, which loads its code, is not one. */
-static float time_proposal(struct device *device, struct product *product,
-                           const struct call_linear *call, void *y,
-                           const cublasLtMatmulAlgo_t *algorithm) {
-    const double flops = 2.0 * call->n_tokens * call->n_outputs * call->n_inputs;
-    const int n_rounds = flops > LONG_PRODUCT_FLOPS ? 1 : MAX_ROUNDS;
-    float best = -1;
-    for (int round = 0; round <= n_rounds; round++) {
-        const float us = time_run(device, product, call, y, algorithm);
-        if (us < 0) {
-            return -1;
-        }
-        best = round == 1 || (round > 1 && us < best) ? us : best;
-    }
-    return best;
+static int timed_rounds(const struct call_linear *call, int32_t n_tokens) {
+    const double flops = 2.0 * n_tokens * call->n_outputs * call->n_inputs;
+    return flops > LONG_PRODUCT_FLOPS ? 1 : MAX_ROUNDS;
 }
 
 /* What a plan's proposals are timed on: the call's tokens, and where a range is wide for them its
@@ -212,25 +194,69 @@ static int timed_sizes(int32_t n_tokens, int32_t last_token, int32_t sizes[MOST_
     return n;
 }
 
-/* The sum of a proposal's times over these numbers of tokens; negative when it fails for one. */
-static float time_sizes(struct device *device, const struct call_linear *call, void *y,
-                        int64_t y_stride, const int32_t *sizes, int n_sizes,
-                        const cublasLtMatmulAlgo_t *algorithm) {
-    float sum = 0;
-    for (int i = 0; i < n_sizes; i++) {
-        struct call_linear timed = *call;
+/* What a choice is timed on: a call whose output is `y`, over several numbers of tokens. */
+struct timed {
+    struct call_linear call;
+    void *y;
+    int32_t sizes[MOST_SIZES];
+    int n_sizes;
+};
+
+/* Queues all runs of a proposal, and waits for none: on a card that other programs fill each wait
+ * is a turn of theirs, and a choice has up to 108 runs. The first run, which loads its code, is not
+ * timed. False when one cannot be queued. */
+static bool queue_proposal(struct device *device, const struct timed *timed,
+                           const cublasLtMatmulAlgo_t *algorithm, cudaEvent_t (*events)[2]) {
+    for (int i = 0; i < timed->n_sizes; i++) {
+        struct call_linear call = timed->call;
         struct product product;
-        timed.n_tokens = sizes[i];
-        timed.y_stride = y_stride;
-        const float us = product_init(&product, &timed, y_stride)
-                             ? time_proposal(device, &product, &timed, y, algorithm)
-                             : -1;
-        if (us <= 0) {
+        call.n_tokens = timed->sizes[i];
+        bool ok = product_init(&product, &call, call.y_stride);
+        for (int round = 0; ok && round <= timed_rounds(&call, call.n_tokens); round++) {
+            ok = queue_run(device, &product, &call, timed->y, algorithm,
+                           round > 0 ? events[i * MAX_ROUNDS + round - 1] : nullptr);
+        }
+        if (!ok) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Microseconds: of each number of tokens the fastest run, summed; negative when one failed. */
+static float proposal_us(const struct timed *timed, cudaEvent_t (*events)[2]) {
+    float sum = 0;
+    for (int i = 0; i < timed->n_sizes; i++) {
+        float best = -1;
+        for (int round = 0; round < timed_rounds(&timed->call, timed->sizes[i]); round++) {
+            const cudaEvent_t *pair = events[i * MAX_ROUNDS + round];
+            float ms;
+            if (cudaEventElapsedTime(&ms, pair[0], pair[1]) != cudaSuccess) {
+                return -1;
+            }
+            best = best < 0 || ms < best ? ms : best;
+        }
+        if (best <= 0) {
             return -1;
         }
-        sum += us;
+        sum += best * 1000;
     }
     return sum;
+}
+
+/* us[i]: of the i-th of n proposals; of our own kernel after them, where it may win. */
+static void time_all(struct device *device, const struct timed *timed,
+                     const cublasLtMatmulHeuristicResult_t *results, int n, bool own, float *us) {
+    struct linears *linears = device->linears;
+    bool queued[PROPOSALS + 1] = {};
+    for (int i = 0; i < n + own; i++) {
+        queued[i] =
+            queue_proposal(device, timed, i < n ? &results[i].algo : nullptr, linears->events[i]);
+    }
+    const bool done = cudaStreamSynchronize(device->stream) == cudaSuccess;
+    for (int i = 0; i < n + own; i++) {
+        us[i] = done && queued[i] ? proposal_us(timed, linears->events[i]) : -1;
+    }
 }
 
 /* Moves the fastest of n proposals to the front; true when our own kernel beats it. Timed runs
@@ -238,39 +264,35 @@ static float time_sizes(struct device *device, const struct call_linear *call, v
  * place, and as many tokens as it has room for. */
 static bool choose(struct device *device, const struct call_linear *call, int32_t last_token,
                    cublasLtMatmulHeuristicResult_t *results, int n) {
-    struct call_linear timed = *call;
-    void *y = call->y;
-    int64_t y_stride = call->y_stride;
+    struct timed timed = {.call = *call, .y = call->y};
+    int32_t n_tokens = call->n_tokens;
     if (call->add == call->y) {
         int64_t spare_bytes;
-        y = device_spare(device, &spare_bytes);
-        y_stride = ((int64_t)call->n_outputs + 7) / 8 * 8;
-        const int64_t most = spare_bytes / (2 * y_stride);
-        timed.n_tokens = most < call->n_tokens ? (int32_t)most : call->n_tokens;
-        timed.add = y; /* of the same cost, whatever it holds */
+        timed.y = device_spare(device, &spare_bytes);
+        timed.call.y_stride = ((int64_t)call->n_outputs + 7) / 8 * 8;
+        const int64_t most = spare_bytes / (2 * timed.call.y_stride);
+        n_tokens = most < n_tokens ? (int32_t)most : n_tokens;
+        timed.call.add = timed.y; /* of the same cost, whatever it holds */
     }
-    timed.n_tokens = timed.n_tokens < TIMED_TOKENS ? timed.n_tokens : TIMED_TOKENS;
-    if (timed.n_tokens == 0) {
+    n_tokens = n_tokens < TIMED_TOKENS ? n_tokens : TIMED_TOKENS;
+    if (n_tokens == 0) {
         return false;
     }
-    int32_t sizes[MOST_SIZES];
-    const int n_sizes = timed_sizes(timed.n_tokens, last_token, sizes);
+    timed.n_sizes = timed_sizes(n_tokens, last_token, timed.sizes);
+    const bool few = n_tokens <= FEW_TOKENS;
+    const bool may_win =
+        (few || n_tokens >= OWN_LEAST_TOKENS) && call->n_outputs % 8 == 0 && !call->by_inputs;
+    float us[PROPOSALS + 1], best_us = 0;
     int best = 0;
-    float best_us = 0;
+    time_all(device, &timed, results, n, may_win, us);
     for (int i = 0; i < n; i++) {
-        const float us = time_sizes(device, &timed, y, y_stride, sizes, n_sizes, &results[i].algo);
-        if (us > 0 && (best_us == 0 || us < best_us * MARGIN)) {
+        if (us[i] > 0 && (best_us == 0 || us[i] < best_us * MARGIN)) {
             best = i;
-            best_us = us;
+            best_us = us[i];
         }
     }
     results[0] = results[best];
-    const bool few = timed.n_tokens <= FEW_TOKENS;
-    const bool may_win =
-        (few || timed.n_tokens >= OWN_LEAST_TOKENS) && call->n_outputs % 8 == 0 && !call->by_inputs;
-    const float own_us =
-        may_win ? time_sizes(device, &timed, y, y_stride, sizes, n_sizes, nullptr) : -1;
-    return own_us > 0 && (best_us == 0 || own_us < best_us * (few ? FEW_MARGIN : MARGIN));
+    return may_win && us[n] > 0 && (best_us == 0 || us[n] < best_us * (few ? FEW_MARGIN : MARGIN));
 }
 
 /* The plan for a call in `plan`; false when cuBLASLt proposes none. */
@@ -480,6 +502,15 @@ void linears_set_invariant(struct linears *linears, bool invariant) {
     }
 }
 
+static bool open_events(struct linears *linears) {
+    cudaEvent_t *events = &linears->events[0][0][0];
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof linears->events / sizeof *events; i++) {
+        ok = cudaEventCreate(&events[i]) == cudaSuccess;
+    }
+    return ok;
+}
+
 struct linears *linears_open(const char **trouble) {
     struct linears *linears = new (std::nothrow) struct linears();
     *trouble = "no host memory";
@@ -487,8 +518,7 @@ struct linears *linears_open(const char **trouble) {
         linears->handle = nullptr;
         *trouble = "cuBLASLt does not start";
     } else if (linears && cudaMalloc(&linears->workspace, (size_t)WORKSPACE_BYTES) == cudaSuccess &&
-               cudaEventCreate(&linears->before) == cudaSuccess &&
-               cudaEventCreate(&linears->after) == cudaSuccess) {
+               open_events(linears)) {
         return linears;
     } else if (linears) {
         *trouble = "no device memory for cuBLASLt";
@@ -501,11 +531,9 @@ void linears_close(struct linears *linears) {
     if (!linears) {
         return;
     }
-    if (linears->before) {
-        cudaEventDestroy(linears->before);
-    }
-    if (linears->after) {
-        cudaEventDestroy(linears->after);
+    cudaEvent_t *events = &linears->events[0][0][0];
+    for (size_t i = 0; i < sizeof linears->events / sizeof *events && events[i]; i++) {
+        cudaEventDestroy(events[i]);
     }
     cudaFree(linears->workspace);
     if (linears->handle) {

@@ -35,6 +35,8 @@ static struct op_work softmax_work(const struct graph *graph, const struct op *o
 const struct op_type op_type_softmax = {
     .memory = MEMORY_SOFTMAX,
     .eager = {4, 2, 14.6},
+    .pass = PASS_SOFTMAX,
+    .wide = WIDE_VOCAB,
     .work = softmax_work,
 };
 
@@ -61,6 +63,8 @@ const struct op_type op_type_next_step = {
 
 /* A graph names logits as often as they are read. */
 const struct op_type op_type_draw = {
+    .pass = PASS_DRAW,
+    .wide = WIDE_VOCAB,
     .work = op_pass_work,
 };
 

@@ -49,7 +49,8 @@ extern const char *const profile_type_words[PROFILE_TYPES + 1]; /* NULL ends the
 
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
  * each is wide: embed, norm, add, moe_combine, pick and both of features the hidden size; rope (H +
- * 2 G) D; keep, select, pack and similarity G D; swiglu its output; sample the vocabulary;
+ * 2 G) D; keep, select, pack and similarity G D; swiglu its output; sample, draw and softmax the
+ * vocabulary;
  * moe_choose the experts; decode 1. */
 enum profile_pass {
 #define PASS(id, name) PASS_##id,

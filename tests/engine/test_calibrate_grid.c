@@ -231,6 +231,25 @@ TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
     calibration_grid_close(&grid);
 }
 
+/* What is done to a step's input once is priced by its like in the layers. */
+TEST(a_grid_of_local_and_global_layers_has_the_heads_of_both_and_what_noise_is_drawn_by) {
+    struct calibration_grid grid = grid_of("diffusiongemma", 16384, true);
+    ck_assert(has_row(&grid, "attention_block,1,256,1024,16,8,256"));
+    ck_assert(has_row(&grid, "attention_block,4,256,4096,16,2,512"));
+    ck_assert(has_row(&grid, "attention_causal,1,512,1536,16,2,512"));
+    ck_assert(has_row(&grid, "pass,draw,262144,256"));
+    ck_assert(has_row(&grid, "pass,softmax,262144,256"));
+    ck_assert(has_row(&grid, "gemm,256,2816,262144"));
+    ck_assert(has_row(&grid, "moe,256,2816,704,8,128"));
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        const bool is_local = p->head_dim == 256;
+        ck_assert(!is_local || p->sizes[POINT_KV] <= 1024);
+        ck_assert(p->op != PROFILE_HEAD);
+    }
+    calibration_grid_close(&grid);
+}
+
 TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
     struct calibration_grid grid = grid_of("llada-moe", 16384, false);
     ck_assert(has_row(&grid, "moe,64,2048,1024,8,64"));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/step/forward_parts.h"
+#include "engine/step/warm.h"
 #include "sim/base/input/datadir.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/late_device.h"
@@ -306,7 +307,7 @@ TEST(graphs_of_a_step_of_nothing_are_those_that_serving_finds_made) {
     memset(rig_pool(rig), 0, POOL * sizeof(float));
     memset(rig_pool(plain), 0, POOL * sizeof(float));
     const int64_t allocated = rig->device.table->allocated_bytes(rig->device.device);
-    ck_assert_msg(forward_warm(rig->forward, &err) == 0, "%s", err.text);
+    ck_assert_msg(forward_warm(rig->forward, NULL, &err) == 0, "%s", err.text);
     ck_assert_int_eq(faulty.n_recorded, WARM_GRAPHS);
     ck_assert_int_eq(faulty.n_open, 0);
     ck_assert_int_eq(rig->device.table->allocated_bytes(rig->device.device), allocated);
@@ -317,6 +318,41 @@ TEST(graphs_of_a_step_of_nothing_are_those_that_serving_finds_made) {
     ck_assert_int_eq(faulty.n_recorded, WARM_GRAPHS + 3);
     rig_close(rig);
     rig_close(plain);
+}
+
+struct told {
+    uint64_t n_calls, n_done, n_total, stop_at;
+};
+
+static bool chooses_nothing(const struct device *device, const struct call_linear *call) {
+    (void)device;
+    (void)call;
+    return false;
+}
+
+static int hear(void *state, uint64_t n_done, uint64_t n_total, struct err *err) {
+    struct told *told = state;
+    ck_assert_uint_eq(n_done, ++told->n_calls);
+    told->n_done = n_done;
+    told->n_total = n_total;
+    return n_done == told->stop_at ? err_world(err, "enough") : 0;
+}
+
+TEST(warming_tells_how_far_it_is_and_ends_where_it_is_told_to) {
+    struct device_table table = faulty_device(0);
+    table.linear_chosen = chooses_nothing;
+    struct rig *rig = open_on(&table);
+    struct told all = {0}, some = {.stop_at = 3};
+    struct err err = {0};
+    ck_assert_int_eq(
+        forward_warm(rig->forward, &(struct warm_watch){.told = hear, .state = &all}, &err), 0);
+    ck_assert_uint_gt(all.n_total, 3);
+    ck_assert_uint_eq(all.n_done, all.n_total);
+    ck_assert_int_ne(
+        forward_warm(rig->forward, &(struct warm_watch){.told = hear, .state = &some}, &err), 0);
+    ck_assert_str_eq(err.text, "enough");
+    ck_assert_uint_eq(some.n_calls, 3);
+    rig_close(rig);
 }
 
 TEST(whatever_fails_while_warming_is_said_and_no_graph_is_left) {

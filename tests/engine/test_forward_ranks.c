@@ -324,7 +324,7 @@ TEST(products_behind_gates_and_ups_are_chosen_before_the_first_step) {
                                         &table,     KERNEL_F32, NULL};
         struct rig *rig = rig_set_up(&setup);
         start(rig, &few_heads);
-        ck_assert_msg(forward_warm(rig->forward, &err) == 0, "%s", err.text);
+        ck_assert_msg(forward_warm(rig->forward, NULL, &err) == 0, "%s", err.text);
         const int32_t n_outputs = 2 * (int32_t)few_heads.ffn;
         for (int32_t n = 1; n < MAX_TOKENS && n < 64; n++) {
             ck_assert(has_gates(&trying[0], n_outputs, n) == (apart == 1));

@@ -83,9 +83,6 @@ static const struct {
     {"experts chosen by block", "sdar", "llada2-tiny",
      "model.block_routing=largest model.block_experts=4 chunk_search=bottleneck "
      "storage.weights=f32"},
-    {"leading layers with cached", "bicache", "llada-tiny",
-     "storage.weights=f32 storage.cache=fp8"},
-    {"leading layers", "bicache", "dream-tiny", "tensor_parallel=2 storage.weights=f32"},
     {"drafts accepted by ratio without", "sdar", "sdar-tiny",
      "decoder=self-speculation runtime.fused_head=on storage.weights=f32"},
     {"drafts that are drawn", "sdar", "sdar-tiny",

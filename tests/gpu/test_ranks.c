@@ -455,7 +455,7 @@ static void time_model(const char *name) {
     for (int many = 0; many < 2; many++) {
         side = (struct side){0};
         open_side(&side, model, many ? (uint32_t)n_ranks : 1, MOST_TOKENS);
-        must_be(forward_warm(side.forward, &err), &err);
+        must_be(forward_warm(side.forward, NULL, &err), &err);
         for (size_t i = 0; i < 4; i++) {
             ms[many][i] = run_side(&side, tokens[i], 32, 21);
         }

@@ -286,4 +286,24 @@ TEST(a_trained_model_answers_questions_that_begin_alike_as_without_the_cache) {
     }
 }
 
+/* Hidden states in the wide type lie after rows in fp8. */
+static struct served *serve_leading(const char *kept) {
+    const char *const settings[] = {
+        "block_tokens=8", "max_requests=1", "cache.depth=1", "storage.cache=fp8", kept, NULL};
+    struct system *system = live_system_of("bicache", "llada-tiny", settings);
+    struct served *served = serve_live(system, together, sizeof together / sizeof together[0]);
+    system_close(system);
+    return served;
+}
+
+TEST(leading_layers_take_over_rows_in_fp8) {
+    struct served *kept = serve_leading("prefix_store_tokens=5000"),
+                  *anew = serve_leading("prefix_store_tokens=0");
+    ck_assert_uint_gt(kept->records[2].prefix_tokens, 0);
+    ck_assert_uint_eq(anew->records[2].prefix_tokens, 0);
+    same_tokens(kept, anew, sizeof together / sizeof together[0]);
+    free(kept);
+    free(anew);
+}
+
 SUITE("live_prefix")

@@ -18,6 +18,7 @@ static const struct {
     {"sparse-dllm", "llada-moe-tiny", {"expert_parallel=on"}, "2"},
     {"dllm-cache", "llada-tiny", {"block_tokens=8", "cache.output_interval_steps=3"}, "2"},
     {"sparsed", "llada-tiny", {"block_tokens=8"}, "2"},
+    {"bicache", "llada-tiny", {"cache.depth=1", "cache.interval_steps=4", "block_tokens=8"}, "2"},
     {"fast-dllm", "dream-tiny", {"decoder=margin"}, "4"},
     {"fast-dllm", "llada-tiny", {"decoder=entropy"}, "2"},
     {"fast-dllm", "dream-tiny", {"decoder=entropy-bounded", "decoder.bound=4"}, "4"},
@@ -82,6 +83,34 @@ TEST_EACH(ranks_serve_the_tokens_of_one_device, N_CASES) {
         same_tokens(one, four, N);
         free(four);
     }
+    free(one);
+    free(two);
+}
+
+/* One by one, each but the first takes over what leading layers kept of its beginning: a rank's own
+ * heads of keys and values, and hidden states, which all have. */
+static struct served *serve_sharing(const char *ranks) {
+    static const struct arrival sharing[] = {
+        {.id = 0, .prompt_tokens = 20, .output_tokens = 12, .leaves = 7},
+        {.id = 1, .prompt_tokens = 22, .output_tokens = 9, .shares = 7, .prefix_tokens = 16},
+        {.id = 2, .prompt_tokens = 17, .output_tokens = 14, .shares = 7, .prefix_tokens = 16},
+    };
+    char parallel[32];
+    snprintf(parallel, sizeof parallel, "tensor_parallel=%s", ranks);
+    const char *const settings[] = {parallel,         "cache.depth=1",  "cache.interval_steps=4",
+                                    "block_tokens=8", "max_requests=1", NULL};
+    struct system *system = live_system_of("bicache", "llada-tiny", settings);
+    struct served *served = serve_live(system, sharing, N);
+    ck_assert_uint_gt(served->records[2].prefix_tokens, 0);
+    system_close(system);
+    return served;
+}
+
+TEST(leading_layers_take_prefixes_over_on_ranks_as_on_one_device) {
+    struct served *one = serve_sharing("1"), *two = serve_sharing("2");
+    same_tokens(one, two, N);
+    ck_assert_uint_eq(one->n_steps, two->n_steps);
+    ck_assert_uint_eq(one->records[2].prefix_tokens, two->records[2].prefix_tokens);
     free(one);
     free(two);
 }

@@ -38,10 +38,11 @@ SETTINGS = [
 
 
 class Block:
-    def __init__(self, model, x, setting):
+    def __init__(self, model, x, setting, fixed=None):
+        """fixed: so many of its first positions are given; None: those that are no masks."""
         self.mask, self.setting = model.config.mask_token_id, setting
         self.post_limit = setting.get("max_post_edit_steps", 16)
-        self.fixed = int((x != self.mask).sum())
+        self.fixed = int((x != self.mask).sum()) if fixed is None else fixed
         self.original = (x == self.mask).tolist()
         self.post = self.updates = self.replaced = self.dropped = self.inserted = 0
         self.contents, self.tried = set(), {}
@@ -116,9 +117,9 @@ class Block:
         return out
 
 
-def decode_block(model, before, x, setting):
+def decode_block(model, before, x, setting, fixed=None):
     """Fills the block x, in place; returns passes, replaced tokens, and positions dropped and inserted."""
-    block = Block(model, x, setting)
+    block = Block(model, x, setting, fixed)
     passes, over, changed = 0, False, False
     while not over:
         out, over = block.update(x.tolist(), model.logits(torch.cat([before, x]), len(x)))
