@@ -106,8 +106,8 @@ static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s,
     struct live_times times;
     struct completion priced;
     planned.is_recorded = step->positions != NULL;
-    /* What the record's card idled is not what this one does: nothing is waited for, and where there
-     * are several each rests while the others carry out their steps. */
+    /* What the record's card idled is not what this one does: nothing is waited for, and where
+     * there are several each rests while the others carry out their steps. */
     if (flight->carried_ns != 0) {
         compared->idle_ns = (double)(monotonic_ns() - flight->carried_ns);
     }

@@ -13,8 +13,8 @@ static char *memory_script(const char *settings, const char *systems, int *statu
     const char *said = scratch_path("said");
     char command[2048];
     snprintf(command, sizeof command,
-             "env UNMASK='%s' OUTPUT=8 %s tests/gpu/memory.sh nowhere '%s' %s >'%s' 2>&1",
-             program, settings, scratch_path("out"), systems, said);
+             "env UNMASK='%s' OUTPUT=8 %s tests/gpu/memory.sh nowhere '%s' %s >'%s' 2>&1", program,
+             settings, scratch_path("out"), systems, said);
     const int ended = system(command);
     ck_assert(WIFEXITED(ended));
     *status = WEXITSTATUS(ended);
