@@ -47,7 +47,7 @@ struct forward *forward_of_rank(struct forward *forward, uint32_t rank);
 /* Let a device that chooses how to run products by trying do so for all of the graph's products, at
  * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for
  * it: seconds on a GPU, nothing on a device that chooses nothing. Overwrites workspace and pool.
- * watch NULL: nobody is told. */
+ * watch NULL: no one is told. */
 int forward_warm(struct forward *forward, const struct warm_watch *watch, struct err *err);
 
 /* Write tokens into the canvases, in the queue; read them back, waiting. */

@@ -16,7 +16,7 @@ struct warming {
     const struct issue *issue; /* of the graph's steps; the room's workspace is overwritten */
     const struct step_limits *limits;
     struct room *room;              /* the same as the issue's */
-    const struct warm_watch *watch; /* NULL: nobody */
+    const struct warm_watch *watch; /* NULL: no one */
 };
 
 /* Nothing on a device that chooses nothing. */
