@@ -146,6 +146,7 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
         limits->max_tokens = (uint32_t)num_larger(limits->max_tokens, sym[SYM_TOKENS]);
         limits->max_logit_rows = (uint32_t)num_larger(limits->max_logit_rows, sym[SYM_LOGIT_ROWS]);
         limits->canvas_tokens = num_larger(limits->canvas_tokens, canvas_tokens);
+        limits->places = stage->model->conditioning_ffn > 0 ? limits->max_logit_rows : 0;
         limits->pool_bytes = num_larger(limits->pool_bytes, pool_bytes);
         limits->workspace_bytes = num_larger(limits->workspace_bytes, stage->placement.peak_bytes);
     }
@@ -157,7 +158,7 @@ static void open_arrays(struct stage *stage) {
     const int64_t row_bytes = row_elements(stage) * stage->element_bytes;
     const int64_t pages =
         limits->page_rows > 0 ? limits->pool_bytes / row_bytes / limits->page_rows : 0;
-    const size_t n = (size_t)num_larger(limits->max_positions, pages);
+    const size_t n = (size_t)num_larger(num_larger(limits->max_positions, pages), limits->places);
     stage->spans = mem_zeroed(limits->max_requests, sizeof *stage->spans);
     stage->span_list = mem_zeroed(limits->max_requests, sizeof *stage->span_list);
     stage->parts = mem_zeroed(limits->max_requests, sizeof *stage->parts);
@@ -212,6 +213,9 @@ int stage_open(struct stage *stage, const struct calibration_steps *steps, struc
     if (status == 0 && request->ranks != NULL) {
         status = forward_lead(stage->forward, request->ranks, err);
     }
+    if (status == 0 && limits->places > 0) { /* nothing is expected of them yet */
+        status = forward_clear_places(stage->forward, 0, limits->places, err);
+    }
     if (status != 0) {
         return status;
     }
@@ -256,7 +260,7 @@ static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, u
 
 /* What the requests before have taken. */
 struct place {
-    int64_t canvas, store, page;
+    int64_t canvas, store, page, row;
 };
 
 /* The active block is the canvas's first; a refresh keeps all positions after it. */
@@ -279,16 +283,18 @@ static struct step_part exact_part_of(const struct stage *stage, const struct st
     const bool is_causal = stage->model->mask == MASK_CAUSAL;
     const uint32_t end = canvas_room(side, stage->model), decided = span->logit_rows;
     fill_canvas(stage, at->canvas, end, end - decided, end);
-    return (struct step_part){.canvas = at->canvas,
-                              .positions = stage->numbers + span->context,
-                              .logit_rows = is_causal ? stage->numbers + span->queries - 1 : NULL,
-                              .targets =
-                                  is_causal ? stage->numbers + span->context + span->queries : NULL,
-                              .decision = {.n_rows = decided, .take = 1},
-                              .drawing = {.top_p = 1, .temperature = 1, .draws = true},
-                              .kv_pages = {.pages = stage->numbers + at->page,
-                                           .n_pages = (int32_t)side_pages(stage, side),
-                                           .extent = stage->ends + span->context}};
+    return (struct step_part){
+        .canvas = at->canvas,
+        .positions = stage->numbers + span->context,
+        .logit_rows = is_causal ? stage->numbers + span->queries - 1 : NULL,
+        .targets = is_causal ? stage->numbers + span->context + span->queries : NULL,
+        .decision = {.n_rows = decided, .take = 1},
+        .drawing = {.top_p = 1, .temperature = 1, .draws = true},
+        /* As in serving, every row's expectation is kept and read. */
+        .row_places = stage->limits.places > 0 ? stage->numbers + at->row : NULL,
+        .kv_pages = {.pages = stage->numbers + at->page,
+                     .n_pages = (int32_t)side_pages(stage, side),
+                     .extent = stage->ends + span->context}};
 }
 
 void stage_fill(struct stage *stage, const struct calibration_step *step) {
@@ -308,9 +314,11 @@ void stage_fill(struct stage *stage, const struct calibration_step *step) {
             at.canvas += canvas_room(&one, stage->model);
             at.store += store_elements(stage, &one);
             at.page += is_exact ? side_pages(stage, &one) : 0;
+            at.row += span->logit_rows;
         }
     }
     stage->filled_tokens = at.canvas;
+    stage->filled = step;
     stage->shape.spans = stage->span_list;
     stage->step = (struct step){
         .placement = &stage->placement, .shape = &stage->shape, .parts = stage->parts};

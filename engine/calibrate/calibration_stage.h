@@ -24,6 +24,7 @@ struct stage {
     int32_t *numbers, *ends, *kept_rows;
     int32_t *tokens;       /* [canvas_tokens] */
     int64_t filled_tokens; /* of them the step's */
+    const struct calibration_step *filled;
     struct placement placement;
     struct step_shape shape;
     struct step step;

@@ -36,6 +36,16 @@ static int is_stopped(const struct stage *stage, struct err *err) {
                : 0;
 }
 
+/* What failed, and in which step. */
+static int name_step(const struct stage *stage, struct err *err) {
+    const struct err first = *err;
+    char name[STEP_NAME_CHARS];
+    *err = (struct err){0};
+    err_set(err, first.kind, first.code, "%.900s, in the step %s", first.text,
+            step_name(stage->filled, name));
+    return err_status(err);
+}
+
 /* A run commits positions, which the next one finds masked again. */
 static int time_step(const struct stage *stage, double *wall_ns, double *device_ns,
                      struct err *err) {
@@ -48,7 +58,7 @@ static int time_step(const struct stage *stage, double *wall_ns, double *device_
     if (forward_submit(stage->forward, &stage->step, err) != 0 ||
         forward_wait(stage->forward, device_ns, err) != 0 ||
         forward_result(stage->forward, &result, err) != 0) {
-        return err_status(err);
+        return name_step(stage, err);
     }
     *wall_ns = (double)(request->now_ns(request->clock_state) - start_ns);
     return 0;
@@ -159,12 +169,14 @@ static int measure_busy(const struct stage *stage, struct calibration_step *step
 static int time_operators(const struct stage *stage, double until_ns, double ns[GRAPH_MAX_OPS],
                           double *hits, struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};
-    if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
-        forward_begin(stage->forward, &stage->step, err) != 0 ||
+    if (is_stopped(stage, err) != 0) {
+        return err_status(err);
+    }
+    if (write_canvases(stage, err) != 0 || forward_begin(stage->forward, &stage->step, err) != 0 ||
         (hits != NULL ? forward_finish_counting(stage->forward, hits, err)
                       : forward_finish_instances(stage->forward, err)) != 0 ||
         forward_instance_times(stage->forward, until_ns, ns, err) != 0) {
-        return err_status(err);
+        return name_step(stage, err);
     }
     return forward_result(stage->forward, &result, err);
 }

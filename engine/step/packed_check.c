@@ -249,6 +249,20 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
     return 0;
 }
 
+/* places: [n], or NULL; what of the span they are of. */
+static int check_places(const struct packed *packed, const int32_t *places, uint32_t n, uint32_t i,
+                        const char *what, struct err *err) {
+    for (uint32_t at = 0; places != NULL && at < n; at++) {
+        if (places[at] < -1 || places[at] >= packed->limits.places) {
+            return err_usage(err,
+                             "%s %" PRIu32 " of span %" PRIu32 " has place %" PRId32
+                             ", but the engine was opened for %" PRId64,
+                             what, at, i, places[at], packed->limits.places);
+        }
+    }
+    return 0;
+}
+
 static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
                       struct err *err) {
     const struct span *span = step->shape->spans[i];
@@ -263,7 +277,10 @@ static int check_span(const struct packed *packed, const struct step *step, uint
         return err_usage(err, "span %" PRIu32 " is %s, but the step graph is %s", i,
                          span->exact ? "exact" : "not exact", packed->exact ? "exact" : "not");
     }
-    if (check_positions(packed, step, i, err) != 0 || check_rows(step, i, err) != 0) {
+    const struct step_part *part = &step->parts[i];
+    if (check_positions(packed, step, i, err) != 0 || check_rows(step, i, err) != 0 ||
+        check_places(packed, part->row_places, span->logit_rows, i, "row", err) != 0 ||
+        check_places(packed, part->token_places, stream_tokens(span), i, "token", err) != 0) {
         return err_status(err);
     }
     if (packed->exact) {

@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
     }
     dependencies_wait();
     dependents_launch();
-    const int64_t from = call.rows ? call.rows[blockIdx.x] : blockIdx.x;
+    const int64_t from = call.rows ? call.rows[blockIdx.x] : (int64_t)blockIdx.x;
     const int64_t x_row = from * call.n_channels;
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {

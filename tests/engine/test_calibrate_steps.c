@@ -714,4 +714,32 @@ TEST(a_failing_device_ends_it_with_one_sentence) {
     }
 }
 
+static int64_t n_kept;
+static bool fails_to_keep;
+
+/* Every row that a step decides on has a place of its own. */
+static int check_places(struct device *device, const struct call_keep_expected *call) {
+    for (int32_t row = 0; row < call->n_rows; row++) {
+        ck_assert_int_eq(call->places[row], row);
+    }
+    n_kept += call->n_rows;
+    return fails_to_keep ? DEVICE_FAILED : fake_keep_expected(device, call);
+}
+
+TEST(self_conditioned_steps_read_what_those_before_them_kept) {
+    for (int fails = 0; fails < 2; fails++) {
+        struct device_table table = fake_table(false);
+        struct err err = {0};
+        table.keep_expected = check_places;
+        struct rig *rig = rig_open_model(&table, "diffusiongemma", "diffusiongemma-tiny");
+        rig->request.minutes = 1e-6;
+        n_kept = 0;
+        fails_to_keep = fails;
+        ck_assert_msg((calibrate(&rig->request, &rig->report, &err) != 0) == fails, "%s", err.text);
+        ck_assert_int_gt(n_kept, 0);
+        ck_assert_msg(!fails || strstr(err.text, ", in the step reuse:") != NULL, "%s", err.text);
+        rig_close(rig);
+    }
+}
+
 SUITE("calibrate steps")

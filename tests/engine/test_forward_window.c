@@ -262,6 +262,12 @@ TEST(layers_of_both_kinds_and_conditioning_are_the_reference_s) {
             ck_assert_double_lt(fabs((double)kept_entropy[t] - entropy[t]), 1e-4);
         }
     }
+    rig_clear(rig);
+    add_span(rig);
+    places[1] = CANVAS;
+    rig_plan(rig);
+    ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), ERR_USAGE);
+    ck_assert_msg(strstr(err.text, "row 1 of span 0 has place") != NULL, "%s", err.text);
     ck_assert_int_eq(rig_close(rig), 0);
 }
 

@@ -44,22 +44,27 @@ static void test_embed(void) {
     arrays_free();
 }
 
-static void test_norm(int mode) { /* 0 plain, 1 with residual, 2 gathered rows with residual */
+/* 0: plain; 1: with residual; 2: gathered rows with residual; 3: without, some from the row before
+ * the first. */
+static void test_norm(int mode) {
     const int widths[] = {64, 2048, 3584, 4096, 4104, 8192, 32768};
     const int n_channels = draw() % 3 ? widths[draw() % 7] : between(1, 600) * 8;
-    const int n_tokens = between(1, 40), n_rows = mode == 2 ? between(1, 40) : n_tokens;
+    const int n_tokens = between(mode == 3 ? 2 : 1, 40), before = mode == 3;
+    const int n_rows = mode >= 2 ? between(1, 40) : n_tokens;
     const int64_t n = (int64_t)n_tokens * n_channels;
     int32_t list[40];
     for (int i = 0; i < n_rows; i++) {
-        list[i] = between(0, n_tokens - 1);
+        list[i] = before && i == 0 ? -1 : between(-before, n_tokens - 1 - before);
     }
     struct array *x = random_bf16(n, 3), *weight = random_bf16(n_channels, 1);
     struct array *residual = random_bf16(n, 3), *rows = integers(list, n_rows);
     struct array *y = array_new((size_t)n_rows * n_channels * 2);
-    struct call_norm call = {x->host,
+    const bool adds = mode == 1 || mode == 2;
+    const size_t at = (size_t)before * n_channels * 2;
+    struct call_norm call = {(char *)x->host + at,
                              weight->host,
-                             mode ? residual->host : NULL,
-                             mode == 2 ? rows->host : NULL,
+                             adds ? residual->host : NULL,
+                             mode >= 2 ? rows->host : NULL,
                              y->host,
                              n_rows,
                              n_channels,
@@ -67,10 +72,10 @@ static void test_norm(int mode) { /* 0 plain, 1 with residual, 2 gathered rows w
                              false,
                              KERNEL_BF16};
     ref_norm(&call);
-    call.x = x->device;
+    call.x = (char *)x->device + at;
     call.weight = weight->device;
-    call.residual = mode ? residual->device : NULL;
-    call.rows = mode == 2 ? rows->device : NULL;
+    call.residual = adds ? residual->device : NULL;
+    call.rows = mode >= 2 ? rows->device : NULL;
     call.y = y->device;
     launched(kernel_norm(&call, NULL), "norm");
     check_rows(y, KERNEL_BF16, n_rows, n_channels, n_channels, n_channels, "norm");
@@ -590,7 +595,7 @@ int main(int argc, char **argv) {
     const int n = small ? 2 : 8;
     for (int i = 0; i < n; i++) {
         test_embed();
-        for (int mode = 0; mode < 3; mode++) {
+        for (int mode = 0; mode < 4; mode++) {
             test_norm(mode);
         }
         test_swiglu(false);
