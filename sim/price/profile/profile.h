@@ -252,6 +252,9 @@ double profile_moe_hits(const struct profile *profile, struct moe_shape shape, d
  * time from memory when they were imported (experiments/import/cold.py); look-ups of products and
  * experts among them are extrapolated. `n_rows`: rows in all. */
 size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows);
+/* What was timed of the row with these very sizes, us; 0: it is not raised, or there is none. */
+double profile_gemm_warm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k);
+double profile_moe_warm_us(const struct profile *profile, struct moe_shape shape, int64_t tokens);
 
 /* One memory-bound pass that reads and writes `bytes` in all. */
 double profile_elementwise(const struct profile *profile, int64_t bytes, enum profile_match *match);
