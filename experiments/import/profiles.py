@@ -11,12 +11,17 @@ SOURCES holds two folders of gzip'd CSV files:
   llmservingsim_profiles/ <gpu>_llama31_8b_tp1_{dense,per_sequence,attention}.csv.gz,
                           casys-kaist/LLMServingSim's profiler/perf, unchanged
 OUT receives one long-format file a GPU. Python's standard library only; the output depends on
-nothing but the input. Times are copied, never smoothed; only units and shapes are rewritten.
+nothing but the input. Times are copied, never smoothed; only units and shapes are rewritten, and rows that were timed on
+a warm cache are raised, marked (cold.py).
 """
 import csv
 import gzip
 import os
 import sys
+
+import cold
+
+GPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../sim/model/gpus")
 
 COLUMNS = """\
 # columns: gemm,m,n,k,time_us
@@ -215,10 +220,11 @@ def main():
             ("experts without a gate (Nemotron-H); " if ungated else "") +
             "of two kernels for one shape the slower.",
             "# weights_in_turn, expert_routing: how the source's collector times and routes; see "
-            "sim/price/profile/profile_cold.c and profile_rows.c.",
+            "experiments/import/cold.py and sim/price/profile/profile_rows.c.",
             "# attention_causal is causal: about half the FLOPs of a bidirectional pass."])
         write(os.path.join(out, gpu + ".csv"), head,
               from_aiconfigurator(os.path.join(sources, "aiconfigurator"), name, ungated))
+        cold.raise_file(os.path.join(GPUS, gpu + ".ini"), os.path.join(out, gpu + ".csv"))
     for gpu, (name, title, software) in LLMSERVINGSIM.items():
         head = "\n".join([
             "# Operator times of one GPU, bf16, as published by others; see LICENSES.md.",

@@ -142,7 +142,11 @@ static void scale_rows(const struct profile *donor, const struct sides *sides, e
             double ratio, time_us = match_cell(donor, sides, op, cell, &ratio);
             const double launch_us =
                 op == PROFILE_PASS ? least_of_line_us(&donor->ops[op], cell, least_us) : least_us;
+            const double had_us = lattice->time_us[cell];
             lattice->time_us[cell] = launch_us + fmax(0, time_us - launch_us) * ratio;
+            if (row_is_raised(lattice, cell)) {
+                lattice->warm_us[cell] *= lattice->time_us[cell] / had_us;
+            }
         }
     }
 }

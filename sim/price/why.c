@@ -53,6 +53,20 @@ static void say_pass(const struct lookup *l, const struct profile *of, bool has_
     }
 }
 
+/* A row of this very size that was raised when its table was imported. */
+static double warm_us_of(const struct priced *p) {
+    const struct lookup *l = p->lookup;
+    if (l->type->family == FAMILY_EXPERTS) {
+        const struct model *m = l->of->graph->model;
+        const struct moe_shape shape = {m->hidden, m->expert_ffn, l->op->experts_active,
+                                        l->op->experts};
+        return profile_moe_warm_us(l->profile, shape, p->rows);
+    }
+    const bool is_gemm = (l->type->family == FAMILY_PRODUCT || l->type->family == FAMILY_ROUTER) &&
+                         !(l->has_own && l->table != PROFILE_GEMM);
+    return is_gemm ? profile_gemm_warm_us(l->profile, p->rows, l->op->n, l->op->k) : 0;
+}
+
 static void product_rows(const struct priced *p, char *rows, size_t size) {
     const struct lookup *l = p->lookup;
     const enum profile_op table = l->has_own && l->table != PROFILE_GEMM ? l->table : PROFILE_GEMM;
@@ -93,7 +107,7 @@ static void (*const rows_by_family[FAMILY_COUNT])(const struct priced *p, char *
 
 static void of_look_up(const struct priced *p, struct provenance *out) {
     const struct lookup *l = p->lookup;
-    char rows[160] = "moe: the experts' rows have it";
+    char rows[224] = "moe: the experts' rows have it";
     if (l->is_included) {
         say_rows(l->profile, out, rows);
     } else if (l->type->family == FAMILY_PASS) {
@@ -108,9 +122,14 @@ static void of_look_up(const struct priced *p, struct provenance *out) {
         rows_by_family[l->type->family](p, rows, sizeof rows);
         const size_t n = strlen(rows);
         const bool is_other = l->profile != l->passes; /* than the file's own type */
-        snprintf(rows + n, sizeof rows - n, "%s%s (%s)", is_other ? "," : "",
+        const double warm_us = warm_us_of(p);
+        char raised[64] = "";
+        if (warm_us > 0) {
+            snprintf(raised, sizeof raised, ": raised from %.4g us of a warm cache", warm_us);
+        }
+        snprintf(rows + n, sizeof rows - n, "%s%s (%s%s)", is_other ? "," : "",
                  is_other ? profile_type_words[profile_type(l->profile)] : "",
-                 price_match_words[p->price.match]);
+                 price_match_words[p->price.match], raised);
         say_rows(l->profile, out, rows);
     }
 }

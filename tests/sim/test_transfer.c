@@ -282,6 +282,23 @@ TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
     profile_close(donor);
 }
 
+/* 2 MiB at 1 TB/s, and at 2 TB/s: the warm time goes with the row's, and stays in the file. */
+TEST(a_raised_row_is_transferred_as_one) {
+    struct profile *donor = parse(IMPORTED "gemm,1,1024,1024,warm=1.5,3\ngemm,1,4096,1024,9\n");
+    struct profile *out = transferred(donor, side("new", 100e12, 2e12, 100));
+    const double ratio = gemm_ns(out, 1, 1024, 1024, PROFILE_EXTRAPOLATED) / 3e3;
+    ck_assert_double_lt(ratio, 0.9);
+    ck_assert_double_eq_tol(profile_lattice(out, PROFILE_GEMM)->warm_us[0], 1.5 * ratio, 1e-9);
+    char *text = written(out);
+    struct profile *again = parse(text);
+    size_t n_rows;
+    ck_assert_uint_eq(profile_raised(again, PROFILE_GEMM, &n_rows), 1);
+    free(text);
+    profile_close(again);
+    profile_close(out);
+    profile_close(donor);
+}
+
 TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
     struct profile *donor = parse(OWN);
     struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));

@@ -282,6 +282,26 @@ static struct why why_of(const struct system *system, const struct step_shape *s
     return why;
 }
 
+/* A row of just this size that its import raised is named with what was timed, one that it did not
+ * is not: SDAR-1.7B's smaller products of four rows on the L40S, whose six weights fit into its
+ * cache. */
+TEST(a_row_that_its_import_raised_says_what_was_timed) {
+    static const struct span four = {
+        .phase = PHASE_REUSE, .queries = 4, .context = 300, .logit_rows = 4};
+    struct system *system = rig_system_of("sdar", "sdar-1.7b", "l40s", false, NULL);
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &four, 1);
+    struct why why = why_of(system, &shape, "output projection");
+    ck_assert_str_eq(rung_of(&why, "look-up")->from.source,
+                     "kernels/profiles/l40s.csv: gemm,4,2048,2048 (extrapolated: raised from "
+                     "9.33 us of a warm cache)");
+    why = why_of(system, &shape, "down");
+    ck_assert_str_eq(rung_of(&why, "look-up")->from.source,
+                     "kernels/profiles/l40s.csv: gemm,4,2048,6144 (exact)");
+    system_close(system);
+}
+
 /* An operator of its own kernel: the rows that price it where the profile has some and where it has
  * none, and the time that those say. */
 static const struct {

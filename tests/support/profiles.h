@@ -109,6 +109,7 @@ static inline void same_rows(struct profile *a, struct profile *b) {
         for (size_t cell = 0; x != NULL && cell < x->n_cells; cell++) {
             ck_assert(isnan(x->time_us[cell]) ? isnan(y->time_us[cell])
                                               : x->time_us[cell] == y->time_us[cell]);
+            ck_assert(row_is_raised(x, cell) == row_is_raised(y, cell));
         }
     }
 }

@@ -138,7 +138,6 @@ void profile_close(struct profile *profile) {
     }
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         lattice_fini(&profile->ops[op]);
-        free(profile->raised[op]);
     }
     for (size_t i = 0; i < profile->n_notes; i++) {
         free(profile->notes[i].key);
@@ -154,9 +153,7 @@ void profile_close(struct profile *profile) {
 
 void profile_drop_rows(struct profile *profile, enum profile_op op) {
     lattice_fini(&profile->ops[op]);
-    free(profile->raised[op]);
     profile->ops[op] = (struct lattice){0};
-    profile->raised[op] = NULL;
 }
 
 struct profile *profile_copy(const struct profile *donor, const char *source,
@@ -176,12 +173,8 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     copy->kind = PROVENANCE_TRANSFERRED;
     copy->source = mem_text(source);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
-        size_t n_cells = donor->ops[op].n_cells;
-        if (n_cells > 0) {
+        if (donor->ops[op].n_cells > 0) {
             lattice_copy(&copy->ops[op], &donor->ops[op]);
-        }
-        if (n_cells > 0 && donor->raised[op] != NULL) {
-            copy->raised[op] = memcpy(mem_unwritten(n_cells, 1), donor->raised[op], n_cells);
         }
     }
     return copy;
@@ -315,6 +308,39 @@ bool profile_measures_heads(const struct profile *profile, enum profile_op op, i
 bool profile_measures_group(const struct profile *profile, enum profile_op op, int64_t n_gpus) {
     ASSERT(op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER);
     return profile->ops[op].n_cells > 0 && lattice_index(&profile->ops[op], 0, n_gpus) >= 0;
+}
+
+size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows) {
+    const struct lattice *lattice = &profile->ops[op];
+    size_t n_raised = 0;
+    *n_rows = 0;
+    for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+        *n_rows += !isnan(lattice->time_us[cell]);
+        n_raised += row_is_raised(lattice, cell);
+    }
+    return n_raised;
+}
+
+static double warm_us(const struct lattice *lattice, const int64_t *at) {
+    size_t cell = 0;
+    for (size_t a = 0; lattice->warm_us != NULL && a < lattice->n_axes; a++) {
+        const ptrdiff_t i = lattice_index(lattice, a, at[a]);
+        if (i < 0) {
+            return 0;
+        }
+        cell += (size_t)i * lattice->axes[a].stride;
+    }
+    return row_is_raised(lattice, cell) ? lattice->warm_us[cell] : 0;
+}
+
+double profile_gemm_warm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k) {
+    return warm_us(&profile->ops[PROFILE_GEMM],
+                   (const int64_t[]){[GEMM_M] = m, [GEMM_N] = n, [GEMM_K] = k});
+}
+
+double profile_moe_warm_us(const struct profile *profile, struct moe_shape shape, int64_t tokens) {
+    return warm_us(&profile->ops[PROFILE_MOE],
+                   (const int64_t[]){[MOE_SHAPE] = moe_shape_pack(shape), [MOE_TOKENS] = tokens});
 }
 
 struct lattice *profile_lattice(struct profile *profile, enum profile_op op) {

@@ -2,15 +2,15 @@
  * beyond the measured ones.
  *
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and
- * `operator,sizes[,type],us` rows; each operator's rows of one type (enum profile_type) become one
- * lattice, built once. Besides,
- * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, a
- * `between,NS` row how long the device waits between two submissions, and `load,FACTOR` and
- * `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/price/profile/correction.h);
- * `power,KEY,VALUE` rows say what the card's clock does (sim/price/profile/power.h),
- * `tile,KEY,VALUE` rows how its kernels divide their work (tiles.h). Lookups are pure, allocate
- * nothing and return nanoseconds. Every answer says how it was found, so that a run can count what
- * it guessed. Asking for an operator the file lacks is our own mistake: call profile_require first.
+ * `operator,sizes[,type][,warm=us],us` rows; each operator's rows of one type (enum profile_type)
+ * become one lattice, built once. Besides, `host,KIND,step_ns,request_ns[,issued_ns]` rows say what
+ * a step costs beyond its operators, a `between,NS` row how long the device waits between two
+ * submissions, and `load,FACTOR` and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it
+ * (sim/price/profile/correction.h); `power,KEY,VALUE` rows say what the card's clock does
+ * (sim/price/profile/power.h), `tile,KEY,VALUE` rows how its kernels divide their work (tiles.h).
+ * Lookups are pure, allocate nothing and return nanoseconds. Every answer says how it was found, so
+ * that a run can count what it guessed. Asking for an operator the file lacks is our own mistake:
+ * call profile_require first.
  */
 #ifndef UNMASK_SIM_PRICE_PROFILE_PROFILE_H
 #define UNMASK_SIM_PRICE_PROFILE_PROFILE_H
@@ -249,9 +249,12 @@ double profile_moe(const struct profile *profile, struct moe_shape shape, int64_
 double profile_moe_hits(const struct profile *profile, struct moe_shape shape, double tokens);
 
 /* Rows of an operator that were timed on weights or keys in the L2 cache, and were raised to the
- * time from memory (sim/price/profile/profile_cold.c); look-ups of them are extrapolated.
- * `n_rows`: rows in all. */
+ * time from memory when they were imported (experiments/import/cold.py); look-ups of products and
+ * experts among them are extrapolated. `n_rows`: rows in all. */
 size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows);
+/* What was timed of the row with these very sizes, us; 0: it is not raised, or there is none. */
+double profile_gemm_warm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k);
+double profile_moe_warm_us(const struct profile *profile, struct moe_shape shape, int64_t tokens);
 
 /* One memory-bound pass that reads and writes `bytes` in all. */
 double profile_elementwise(const struct profile *profile, int64_t bytes, enum profile_match *match);

@@ -49,20 +49,23 @@ static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct la
     }
 }
 
-static bool any_says_hits(const struct lattice_row *rows, size_t n_rows) {
-    bool found = false;
-    for (size_t i = 0; i < n_rows; i++) {
-        found = found || rows[i].hits > 0;
-    }
-    return found;
-}
-
 static double *cells(size_t n) {
     double *values = mem_unwritten(n, sizeof *values);
     for (size_t i = 0; i < n; i++) {
         values[i] = NAN;
     }
     return values;
+}
+
+/* Columns that few rows have. */
+static void make_rare(struct lattice *lattice, const struct lattice_row *rows, size_t n_rows) {
+    bool says_hits = false, is_raised = false;
+    for (size_t i = 0; i < n_rows; i++) {
+        says_hits = says_hits || rows[i].hits > 0;
+        is_raised = is_raised || rows[i].warm_us > 0;
+    }
+    lattice->hits = says_hits ? cells(lattice->n_cells) : NULL;
+    lattice->warm_us = is_raised ? cells(lattice->n_cells) : NULL;
 }
 
 /* Row `i`, whose cell is taken, and the one before it that took it. */
@@ -97,7 +100,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes,
         stride *= lattice->axes[a].n;
     }
     lattice->time_us = cells(lattice->n_cells);
-    lattice->hits = any_says_hits(rows, n_rows) ? cells(lattice->n_cells) : NULL;
+    make_rare(lattice, rows, n_rows);
     size_t indexes[LATTICE_MAX_AXES] = {0};
     for (size_t i = 0; i < n_rows; i++) {
         size_t cell = 0;
@@ -111,6 +114,9 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes,
         lattice->time_us[cell] = rows[i].time_us;
         if (lattice->hits != NULL && rows[i].hits > 0) {
             lattice->hits[cell] = rows[i].hits;
+        }
+        if (rows[i].warm_us > 0) {
+            lattice->warm_us[cell] = rows[i].warm_us;
         }
     }
     return LATTICE_FINE;
@@ -127,6 +133,10 @@ void lattice_copy(struct lattice *out, const struct lattice *from) {
     if (from->hits != NULL) {
         out->hits = memcpy(mem_unwritten(from->n_cells, size), from->hits, from->n_cells * size);
     }
+    if (from->warm_us != NULL) {
+        out->warm_us =
+            memcpy(mem_unwritten(from->n_cells, size), from->warm_us, from->n_cells * size);
+    }
 }
 
 void lattice_fini(struct lattice *lattice) {
@@ -135,5 +145,6 @@ void lattice_fini(struct lattice *lattice) {
     }
     free(lattice->time_us);
     free(lattice->hits);
+    free(lattice->warm_us);
     *lattice = (struct lattice){0};
 }

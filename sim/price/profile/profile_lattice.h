@@ -27,6 +27,8 @@ struct lattice {
     double *time_us; /* n_cells */
     double *hits;    /* n_cells: experts that a row of a mixture hits, NAN: it does not say; NULL:
                         none does */
+    double *warm_us; /* n_cells: what was timed on a warm cache of a row that is raised, NAN: it is
+                        not; NULL: none is */
     size_t n_cells;
 };
 
@@ -34,8 +36,9 @@ struct lattice {
 struct lattice_row {
     int64_t at[LATTICE_MAX_AXES];
     double time_us;
-    double hits; /* 0: the row does not say */
-    int line;    /* in the file */
+    double hits;    /* 0: the row does not say */
+    double warm_us; /* 0: the row is not raised */
+    int line;       /* in the file */
 };
 
 /* The measured neighbours of a value on one line of the lattice; `exact` when cell `lo` is at the

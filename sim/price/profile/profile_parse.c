@@ -137,6 +137,29 @@ static bool op_is_typed(enum profile_op op) {
     return op != PROFILE_ELEMENTWISE && op != PROFILE_ALL_REDUCE && op != PROFILE_ALL_GATHER;
 }
 
+/* What was timed of a row that was raised, "warm=US" before its time, whose column is taken away.
+ */
+static int take_warm(const char *path, int line, enum profile_op op, char **columns, size_t *n,
+                     double *warm_us, struct err *err) {
+    static const char mark[] = "warm=";
+    const size_t at = *n > 3 && *n <= MAX_COLUMNS + 1 ? *n - 2 : 0; /* more were cut off */
+    *warm_us = 0;
+    if (at == 0 || strncmp(columns[at], mark, sizeof mark - 1) != 0) {
+        return 0;
+    }
+    if (op != PROFILE_GEMM && op != PROFILE_ATTENTION_DECODE && op != PROFILE_MOE) {
+        return err_world(err, "%s:%d: %s is never raised from warm times", path, line,
+                         profile_operators[op].name);
+    }
+    if (!num_f64(columns[at] + sizeof mark - 1, warm_us) || *warm_us <= 0 || *warm_us > MOST_US) {
+        return err_world(err, "%s:%d: '%.40s', expected a positive number", path, line,
+                         columns[at]);
+    }
+    columns[at] = columns[at + 1];
+    *n -= 1;
+    return 0;
+}
+
 /* The type that a row names before its time, whose column is taken away; ROWS_OF_FILE: none. Sizes
  * begin with a digit. */
 static int take_type(const char *path, int line, enum profile_op op, char **columns, size_t *n,
@@ -186,7 +209,9 @@ static int parse_operator(const char *path, int line, char **columns, size_t n,
     const struct profile_operator *shape = &profile_operators[op];
     rows->last = (enum profile_op)op;
     size_t n_sizes = 0, type;
-    if (take_type(path, line, (enum profile_op)op, columns, &n, &type, err) != 0) {
+    double warm_us;
+    if (take_warm(path, line, (enum profile_op)op, columns, &n, &warm_us, err) != 0 ||
+        take_type(path, line, (enum profile_op)op, columns, &n, &type, err) != 0) {
         return err_status(err);
     }
     while (shape->sizes[n_sizes] != SIZE_END) {
@@ -219,6 +244,7 @@ static int parse_operator(const char *path, int line, char **columns, size_t n,
         return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
                          columns[n - 1]);
     }
+    row.warm_us = warm_us;
     add_row(rows, type, &row);
     return 0;
 }
@@ -492,6 +518,29 @@ static bool has_measured_edges(const struct profile *profile) {
             provenance_find(donor) == PROVENANCE_MEASURED);
 }
 
+/* A table whose benchmark repeated its loop over a few weights has rows that were timed on a warm
+ * cache: raising them is part of its import. */
+static int check_raised(const struct profile *profile, struct err *err) {
+    if (profile_note(profile, "weights_in_turn") == NULL ||
+        profile_note(profile, "raised_by") != NULL) {
+        return 0;
+    }
+    return err_world(err,
+                     "%s: '# weights_in_turn' says that rows were timed on a warm cache, and no "
+                     "'# raised_by' that they were raised: `experiments/import/cold.py GPU.ini "
+                     "FILE` does that; without the first line they are read as they are",
+                     profile->path);
+}
+
+/* "expert_routing: power_law A": the exponent; 0: another, or none. */
+static double routing_alpha(const struct profile *profile) {
+    static const char power_law[] = "power_law ";
+    const char *routing = profile_note(profile, "expert_routing");
+    return routing != NULL && strncmp(routing, power_law, sizeof power_law - 1) == 0
+               ? strtod(routing + sizeof power_law - 1, NULL)
+               : 0;
+}
+
 /* A file that says how many rows it has is known to be whole; one without that line is taken as it
  * stands. */
 static int check_length(const struct profile *profile, uint64_t n_rows, bool is_ended,
@@ -538,9 +587,11 @@ static int parse_lines(struct profile *profile, char *text, struct all_rows *row
                          profile->path, missing);
     }
     profile->measured_edges = has_measured_edges(profile);
+    profile->routing_alpha = routing_alpha(profile);
     profile->correction.tile_rows = profile->tiles.corrected_rows;
     profile->correction.tile_from = profile->tiles.corrected_from;
-    return check_length(profile, n_rows, is_ended, err);
+    const int bad = check_raised(profile, err);
+    return bad ? bad : check_length(profile, n_rows, is_ended, err);
 }
 
 static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct err *err) {
@@ -561,7 +612,6 @@ static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct 
                              profile->path, profile_operators[op].name, LATTICE_MAX_CELLS);
         }
     }
-    profile_cool(profile);
     profile_refresh(profile);
     return 0;
 }

@@ -451,8 +451,7 @@ double gemm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k,
             (size_t)i_m * axes[GEMM_M].stride + (size_t)i_n * axes[GEMM_N].stride + (size_t)i_k;
         double time_us = gemm->time_us[cell];
         if (!isnan(time_us)) {
-            const uint8_t *raised = profile->raised[PROFILE_GEMM];
-            *match = raised != NULL && raised[cell] ? PROFILE_EXTRAPOLATED : PROFILE_EXACT;
+            *match = row_is_raised(gemm, cell) ? PROFILE_EXTRAPOLATED : PROFILE_EXACT;
             return time_us;
         }
     }
@@ -625,9 +624,7 @@ static double on_rows(const struct profile *profile, size_t i_shape, struct moe_
     const int64_t *measured = moe->axes[MOE_TOKENS].values;
     const double *time_us = moe->time_us + base;
     if (at.exact) {
-        bool is_raised = profile->raised[PROFILE_MOE] != NULL &&
-                         profile->raised[PROFILE_MOE][base + (size_t)at.lo];
-        *match = is_raised ? PROFILE_EXTRAPOLATED : PROFILE_EXACT;
+        *match = row_is_raised(moe, base + (size_t)at.lo) ? PROFILE_EXTRAPOLATED : PROFILE_EXACT;
         return time_us[at.lo];
     }
     if (at.lo >= 0 && at.hi >= 0) {

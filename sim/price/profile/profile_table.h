@@ -75,7 +75,6 @@ struct profile {
     /* Of the same file: rows of other types, without corrections and terms of steps. */
     struct profile *others[PROFILE_TYPES];
     struct lattice ops[PROFILE_OPS]; /* n_cells 0 where the file has no such row */
-    uint8_t *raised[PROFILE_OPS];    /* cells that profile_cool has raised; NULL: none */
     /* The exponent by which imported rows of experts were routed ("expert_routing: power_law A");
      * 0: by chance. */
     double routing_alpha;
@@ -172,9 +171,11 @@ double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape
 /* Fill moe_launch_us. */
 void moe_find_launch(struct profile *profile);
 
-/* Take what a table was timed in turn over from its "weights_in_turn" line, and raise the rows that
- * found their weights or keys in the L2 cache. */
-void profile_cool(struct profile *profile);
+/* Whether the cell's row was timed on a warm cache and raised when it was imported. */
+static inline bool row_is_raised(const struct lattice *lattice, size_t cell) {
+    return lattice->warm_us != NULL && !isnan(lattice->warm_us[cell]);
+}
+
 /* The layout that would answer for layout `own` were it not measured; `share`: for how many of its
  * sequences one of the other's stands. */
 size_t attention_other_layout(const struct lattice *lattice, size_t own);

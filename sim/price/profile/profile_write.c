@@ -69,7 +69,11 @@ static void write_rows(const struct profile *profile, const char *type, FILE *fi
         for (size_t cell = 0; cell < lattice->n_cells; cell++) {
             if (!isnan(lattice->time_us[cell])) {
                 write_sizes(lattice, (enum profile_op)op, cell, file);
-                fprintf(file, "%s,%.6g\n", type, lattice->time_us[cell]);
+                fputs(type, file);
+                if (row_is_raised(lattice, cell)) {
+                    fprintf(file, ",warm=%.6g", lattice->warm_us[cell]);
+                }
+                fprintf(file, ",%.6g\n", lattice->time_us[cell]);
             }
         }
     }
