@@ -287,12 +287,15 @@ static void compare(const struct product *p, const char *name, bool all) {
     free(got);
 }
 
-/* Whether a path says that it takes such a shape on an sm_90 device. */
+/* Whether a path says that it takes such a shape on this device, or on the one in whose guise it
+ * is: all but the plain one are Hopper's. */
 static bool takes(const struct shape *s, enum path path) {
     if (path == CHOSEN || path == MMA) {
         return true;
     }
-    if (s->inputs % 16 != 0 || s->outputs % 8 != 0) {
+    int major = 0;
+    must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "capability");
+    if (major != 9 || s->inputs % 16 != 0 || s->outputs % 8 != 0) {
         return false;
     }
     return path == FEW ? s->tokens <= 64
