@@ -17,7 +17,6 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/decode/process_file.h"
-#include "sim/policy/decoder/renoise.h"
 #include "sim/price/transfer.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
@@ -441,7 +440,7 @@ static void warn_of_kernels(struct composition *c) {
 static void state_decisions(struct composition *c) {
     const struct system *system = c->system;
     struct run_decisions *decisions = &c->facts.decisions;
-    const char *source = system->decoder == &decoder_renoise
+    const char *source = system->renoises
                              ? "the published passes of 2,115 canvases, in decoder renoise"
                              : "the decoder commits by number, whatever the model says";
     if (c->decode != NULL) {

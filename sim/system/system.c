@@ -9,8 +9,6 @@
 #include "sim/base/num.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
-#include "sim/policy/decoder/moving.h"
-#include "sim/policy/decoder/speculation.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/price/profile_share.h"
 #include "sim/system/lmax.h"
@@ -276,8 +274,9 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     leave_out_layers(s);
     const struct decode_rule rule = decoder_rule_always(s->decoder, s->decoder_state);
-    s->moves = s->decoder == &decoder_joint_indel;
-    s->speculates = s->decoder == &decoder_self_speculation;
+    s->moves = s->decoder->way == DECODER_MOVES;
+    s->renoises = s->decoder->way == DECODER_RENOISES;
+    s->speculates = s->decoder->way == DECODER_SPECULATES;
     s->revises = rule.kind == DECODE_JOINT && rule.edit < 1;
     s->process.edits = rule.kind == DECODE_JOINT;
     struct graph_options options = {
