@@ -183,8 +183,8 @@ static bool is_of_noise(const struct system *s) {
 
 static bool reads_other_logits(const struct system *s) {
     const bool whole = s->settings.logit_chunk_rows == 0 && s->chunks.search == CHUNK_SEARCH_NONE;
-    return s->model->uniform_noise && (s->decoder != &decoder_renoise || s->runtime.fused_head ||
-                                       !whole || s->runtime.sampler_bytes > 0);
+    return s->model->uniform_noise &&
+           (!s->renoises || s->runtime.fused_head || !whole || s->runtime.sampler_bytes > 0);
 }
 
 /* ---- the table ---- */

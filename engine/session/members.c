@@ -416,7 +416,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     }
     part->draw_key = window_draw_key(request, sessions->draw_seed);
     part->drawing = system_drawing(sessions->system, &request->sampling);
-    if (sessions->system->decoder == &decoder_renoise) {
+    if (sessions->system->renoises) {
         plan_renoising(sessions->system, request, part);
     }
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {

@@ -17,7 +17,7 @@ static const struct system *system_of(const struct outcome *outcome) {
 }
 
 static bool renoises(const struct outcome *outcome) {
-    return system_of(outcome)->decoder == &decoder_renoise;
+    return system_of(outcome)->renoises;
 }
 
 static bool speculates(const struct outcome *outcome) {

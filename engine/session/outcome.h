@@ -27,8 +27,8 @@ struct outcome {
     uint32_t *rows, *offsets;
     float *confidence, *margin, *entropy;
     uint8_t *chosen;
-    /* A step's logits, where the host reads them; under decoder_renoise the most likely tokens of
-     * each slot's pass before, [max_requests, block_tokens]; else NULL. */
+    /* A step's logits, where the host reads them; where the decoder renoises the most likely tokens
+     * of each slot's pass before, [max_requests, block_tokens]; else NULL. */
     float *logits;
     int32_t *top, *next, *before;
     struct moving moving; /* where the canvas moves; and its step's logits */

@@ -96,7 +96,7 @@ void sessions_close(struct sessions *sessions) {
 /* What a position holds before any pass. */
 static int32_t undecided_token(const struct sessions *sessions, uint64_t id, uint32_t position) {
     const struct system *system = sessions->system;
-    if (system->decoder != &decoder_renoise) {
+    if (!system->renoises) {
         return (int32_t)system->model->mask_token;
     }
     const struct renoise *numbers = system->decoder_state;

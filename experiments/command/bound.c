@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/interrupt.h"
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/interrupt.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/sweep/campaign.h"
 #include "experiments/study/released.h"

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/interrupt.h"
-#include "experiments/cli/options.h"
 #include "experiments/command/capacity_show.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/interrupt.h"
+#include "experiments/run/cli/options.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/run/sweep/over.h"

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/cmd.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/cmd.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/sweep/sample.h"
 #include "experiments/study/released.h"

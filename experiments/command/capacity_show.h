@@ -3,8 +3,8 @@
 #define UNMASK_EXPERIMENTS_COMMAND_CAPACITY_SHOW_H
 
 #include "analysis/spread.h"
-#include "experiments/cli/table.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/capacity.h"
 
 enum { CAPACITY_MOST_CONFIGS = 128, CAPACITY_MOST_AXES = 8 };

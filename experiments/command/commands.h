@@ -2,7 +2,7 @@
 #ifndef UNMASK_EXPERIMENTS_COMMAND_COMMANDS_H
 #define UNMASK_EXPERIMENTS_COMMAND_COMMANDS_H
 
-#include "experiments/cli/cmd.h"
+#include "experiments/run/cli/cmd.h"
 
 extern const struct command command_list, command_run, command_compare, command_explain,
     command_plan, command_profile, command_replay, command_report, command_sweep,

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/run/sweep/comparison.h"

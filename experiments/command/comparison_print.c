@@ -5,9 +5,9 @@
 
 #include "analysis/caution.h"
 #include "analysis/offered.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/cmd.h"
 #include "experiments/run/sweep/comparison.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"

@@ -7,10 +7,10 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/measured_step.h"
 #include "experiments/study/released.h"
 #include "experiments/study/step.h"

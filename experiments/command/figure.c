@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include "analysis/plot/plot.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/progress.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/progress.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/study/changed.h"
 #include "experiments/study/score.h"

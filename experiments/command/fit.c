@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/progress.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/progress.h"
 #include "experiments/study/decode_curve.h"
 #include "experiments/study/decode_edits.h"
 #include "experiments/study/decode_fit.h"

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/command/capacity_show.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/cmd.h"
 #include "experiments/run/sweep/sample.h"
 
 double fleet_size(const struct capacities *c, size_t config) {

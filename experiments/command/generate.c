@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/canvas.h"
-#include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/canvas.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/questions.h"
 #include "sim/base/input/text.h"

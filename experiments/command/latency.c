@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/compose.h"
 #include "experiments/study/measured_step.h"
 #include "experiments/study/released.h"

@@ -6,8 +6,8 @@
 
 #include "analysis/field.h"
 #include "engine/supported.h"
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/collectives.h"
 #include "experiments/study/released.h"
 #include "sim/base/input/config.h"

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/released.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"

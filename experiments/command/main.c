@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/ranks/ranks.h"
 #include "sim/base/build.h"
 #include "sim/base/err.h"

@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 
 #include "analysis/store/store.h"
-#include "experiments/cli/interrupt.h"
-#include "experiments/cli/progress.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/interrupt.h"
+#include "experiments/run/cli/progress.h"
 
 static const struct option *const options_of_merge[] = {json_options, NULL};
 

@@ -2,8 +2,8 @@
 #ifndef UNMASK_EXPERIMENTS_COMMAND_PLAN_OUTCOME_H
 #define UNMASK_EXPERIMENTS_COMMAND_PLAN_OUTCOME_H
 
-#include "experiments/cli/options.h"
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/table.h"
 #include "sim/memory/planner/planner.h"
 
 enum { PLAN_MOST_PLANNERS = 16 };

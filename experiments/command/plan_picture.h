@@ -5,7 +5,7 @@
 #ifndef UNMASK_EXPERIMENTS_COMMAND_PLAN_PICTURE_H
 #define UNMASK_EXPERIMENTS_COMMAND_PLAN_PICTURE_H
 
-#include "experiments/cli/options.h"
+#include "experiments/run/cli/options.h"
 #include "sim/step/graph.h"
 
 /* --picture */

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/compose.h"
 #include "sim/base/names.h"
 #include "sim/model/gpu.h"

@@ -5,10 +5,10 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/same_batches.h"
 #include "experiments/study/released.h"
 

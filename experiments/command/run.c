@@ -4,10 +4,10 @@
 
 #include "analysis/plot/timeline.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/interrupt.h"
-#include "experiments/cli/progress.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/interrupt.h"
+#include "experiments/run/cli/progress.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/recorder.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "analysis/offered.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/run/cli/cmd.h"
 #include "experiments/study/released.h"
 #include "sim/base/mem.h"
 

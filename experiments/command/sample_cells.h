@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/sweep/sample.h"
 
 /* The units of a table's times, by the largest of each column. */

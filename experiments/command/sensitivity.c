@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/interrupt.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/interrupt.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/sweep/campaign.h"
 #include "experiments/study/released.h"
 #include "sim/base/input/config.h"

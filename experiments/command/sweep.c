@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "analysis/offered.h"
-#include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/run/sweep/sweep.h"

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cautions.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
+#include "experiments/run/cli/cautions.h"
+#include "experiments/run/cli/cmd.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/sweep/sweep.h"
 #include "sim/base/mem.h"

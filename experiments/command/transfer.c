@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/table.h"
 #include "experiments/command/commands.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/compose.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"

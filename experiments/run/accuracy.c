@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/base/input/csv.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"

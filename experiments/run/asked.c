@@ -8,7 +8,7 @@
 #include "analysis/caution.h"
 #include "analysis/offered.h"
 #include "engine/device/device.h"
-#include "experiments/cli/cautions.h"
+#include "experiments/run/cli/cautions.h"
 #include "experiments/run/ranks/pool.h"
 #include "sim/base/condition.h"
 #include "sim/base/input/path.h"

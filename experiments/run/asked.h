@@ -3,7 +3,7 @@
 #define UNMASK_EXPERIMENTS_RUN_ASKED_H
 
 #include "analysis/store/store.h"
-#include "experiments/cli/options.h"
+#include "experiments/run/cli/options.h"
 #include "experiments/run/compose.h"
 
 enum {

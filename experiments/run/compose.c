@@ -7,7 +7,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cautions.h"
+#include "experiments/run/cli/cautions.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/meter.h"
 #include "sim/base/mem.h"

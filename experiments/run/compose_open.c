@@ -10,14 +10,13 @@
 #include "analysis/identity.h"
 #include "analysis/offered.h"
 #include "engine/step/warm.h"
-#include "experiments/cli/interrupt.h"
-#include "experiments/cli/progress.h"
+#include "experiments/run/cli/interrupt.h"
+#include "experiments/run/cli/progress.h"
 #include "experiments/run/compose_impl.h"
 #include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/decode/process_file.h"
-#include "sim/policy/decoder/renoise.h"
 #include "sim/price/transfer.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
@@ -441,7 +440,7 @@ static void warn_of_kernels(struct composition *c) {
 static void state_decisions(struct composition *c) {
     const struct system *system = c->system;
     struct run_decisions *decisions = &c->facts.decisions;
-    const char *source = system->decoder == &decoder_renoise
+    const char *source = system->renoises
                              ? "the published passes of 2,115 canvases, in decoder renoise"
                              : "the decoder commits by number, whatever the model says";
     if (c->decode != NULL) {

@@ -32,22 +32,28 @@ static struct backend_request backend_then(const struct recorded *recorded) {
                                     .weights = weights};
 }
 
-/* Keys that older records have and what they are now. */
+/* Keys that older records have and what they are now; NULL: nothing, as that value is how it is. */
 static const struct {
     const char *key, *value, *key_now, *value_now;
 } renamed[] = {
     {"runtime.element_bytes", "2", "storage.weights", "bf16"},
     {"runtime.element_bytes", "4", "storage.weights", "f32"},
+    {"scheduler.admits_after_preemption", "off", NULL, NULL},
 };
 
-static void rename_setting(struct setting *setting) {
+/* False where nothing is left of it. */
+static bool rename_setting(struct setting *setting) {
     for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
         if (strcmp(setting->key, renamed[i].key) == 0 &&
             strcmp(setting->value, renamed[i].value) == 0) {
+            if (renamed[i].key_now == NULL) {
+                return false;
+            }
             snprintf(setting->key, sizeof setting->key, "%s", renamed[i].key_now);
             snprintf(setting->value, sizeof setting->value, "%s", renamed[i].value_now);
         }
     }
+    return true;
 }
 
 /* A record has every key of its system, so that any system of the same policies stands for one that
@@ -79,8 +85,7 @@ static uint32_t recorded_settings(const struct recorded *recorded, struct settin
             snprintf(out[n].key, sizeof out[n].key, "%s", entry->key);
             snprintf(out[n].value, sizeof out[n].value, "%s", entry->value);
             config_place(config, entry, out[n].place, sizeof out[n].place);
-            rename_setting(&out[n]);
-            n++;
+            n += rename_setting(&out[n]);
         }
     }
     return n;

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "experiments/cli/interrupt.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/prefixes.h"
 #include "experiments/run/recorder.h"
 #include "experiments/serve/api.h"

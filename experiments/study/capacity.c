@@ -7,7 +7,7 @@
 
 #include "analysis/spread.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/progress.h"
+#include "experiments/run/cli/progress.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/ranks/pool.h"
 #include "experiments/run/ranks/ranks.h"

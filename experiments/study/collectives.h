@@ -3,7 +3,7 @@
 #ifndef UNMASK_EXPERIMENTS_STUDY_COLLECTIVES_H
 #define UNMASK_EXPERIMENTS_STUDY_COLLECTIVES_H
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/base/err.h"
 
 /* A row for each of experiments/study/reference/collectives.csv, in the file's order: `bytes` are

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/cautions.h"
+#include "experiments/run/cli/cautions.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/sweep/sample.h"
 #include "experiments/study/figure.h"

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/fit.h"
 #include "sim/decode/location.h"
 

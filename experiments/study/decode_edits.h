@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/fit.h"
 #include "sim/base/input/csv.h"
 #include "sim/decode/process.h"

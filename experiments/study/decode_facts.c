@@ -9,7 +9,6 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/policy/decoder/decoder.h"
-#include "sim/policy/decoder/speculation.h"
 #include "sim/policy/plugin/registry.h"
 
 static const double facts_levels[FACTS_LEVELS] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 0.999, 0.9999};
@@ -320,7 +319,7 @@ static int set_params(const struct decode_trace *trace, const struct policy *pol
 
 /* Of passes that replace tokens, or check drafts, a trace does not say what the model thought. */
 static bool revises(const struct decoder *decoder, const void *state) {
-    return decoder == &decoder_self_speculation ||
+    return decoder->way == DECODER_SPECULATES ||
            decoder_rule_always(decoder, state).kind == DECODE_JOINT;
 }
 

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/decode/location.h"
 #include "sim/decode/rollout.h"
 

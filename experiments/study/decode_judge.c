@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/study/decode_measured.h"
 
 /* ---- numbers to compare ---- */

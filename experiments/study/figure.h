@@ -44,7 +44,7 @@ extern const char *const study_printed_note;
 void study_print_spread(const struct study *study, struct tables *tables, FILE *out);
 
 /* How many of the runs in the table warn of what, and how many have no result
- * (experiments/cli/cautions.h). Nothing where `runs` is NULL. */
+ * (experiments/run/cli/cautions.h). Nothing where `runs` is NULL. */
 void study_print_warnings(struct tables *tables, const char *runs, FILE *out);
 
 #endif

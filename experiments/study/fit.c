@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
-#include "experiments/cli/options.h"
+#include "experiments/run/cli/cmd.h"
+#include "experiments/run/cli/options.h"
 #include "experiments/run/compose.h"
 #include "sim/base/input/datadir.h"
 #include "sim/base/num.h"

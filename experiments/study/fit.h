@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/base/input/config.h"
 
 struct fit {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/options.h"
+#include "experiments/run/cli/options.h"
 #include "experiments/study/tables.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"

@@ -23,7 +23,7 @@
 #define UNMASK_EXPERIMENTS_STUDY_SCORE_H
 
 #include "analysis/paper/paper.h"
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/base/input/config.h"
 
 enum score_class {

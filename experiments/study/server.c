@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/system.h"

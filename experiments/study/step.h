@@ -2,7 +2,7 @@
 #ifndef UNMASK_EXPERIMENTS_STUDY_STEP_H
 #define UNMASK_EXPERIMENTS_STUDY_STEP_H
 
-#include "experiments/cli/options.h"
+#include "experiments/run/cli/options.h"
 #include "sim/serve/step.h"
 #include "sim/system/system.h"
 

@@ -17,7 +17,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "sim/base/err.h"
 
 struct tables; /* opaque */

@@ -10,7 +10,7 @@
  * Nothing else of ours allocates, but for three that answer for themselves: a device's memory
  * (kernels/device), whose size is the question that is asked; the reference kernels, which belong
  * to no program and return false; and plug-ins. The libraries are taught the same in
- * experiments/cli/libraries.h. */
+ * experiments/run/cli/libraries.h. */
 #ifndef UNMASK_SIM_BASE_MEM_H
 #define UNMASK_SIM_BASE_MEM_H
 

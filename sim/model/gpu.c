@@ -28,10 +28,6 @@ const struct param gpu_params[] = {
                               "hundredth of bf16, assumed)"),
     OPTIONAL(peak_fp8_flops,
              "dense products of fp8, fp32 accumulation, FLOP/s, data sheet (0: the card has none)"),
-    OPTIONAL(
-        best_fp8_flops,
-        "best published library product of fp8 (0: the share of its peak that bf16's best has) "
-        "[peak_fp8_flops > 0]"),
     PEAK(peak_bandwidth, "bytes/s, data sheet"),
     OPTIONAL(best_bf16_flops, "best published library product (0: 0.7 of its peak, assumed)"),
     OPTIONAL(best_bandwidth, "reached by copies or weight streams (0: 0.9 of its peak, assumed)"),

@@ -21,7 +21,6 @@ struct gpu {
     double peak_bandwidth;      /* bytes/s, data sheet */
     double best_bf16_flops;     /* best published library product */
     double peak_fp8_flops;      /* dense, fp32 accumulation, data sheet; 0: no products of fp8 */
-    double best_fp8_flops;      /* 0: the share of its peak that bf16's best has */
     double best_bandwidth;      /* reached by copies or weight streams */
     double l2_bandwidth;        /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *link;           /* between the GPUs of one host */
@@ -52,10 +51,10 @@ static inline double gpu_roof_flops(const struct gpu *gpu) {
                                                        : gpu->peak_bf16_flops;
 }
 
-/* The same of products of fp8 with fp8; 0 where the card has none. */
+/* The same of products of fp8 with fp8; 0 where the card has none. The best one, of which no card
+ * has a published number, has the share of its peak that bf16's has. */
 static inline double gpu_best_fp8_flops(const struct gpu *gpu) {
-    const double share = gpu->best_bf16_flops / gpu->peak_bf16_flops;
-    return gpu->best_fp8_flops > 0 ? gpu->best_fp8_flops : gpu->peak_fp8_flops * share;
+    return gpu->peak_fp8_flops * (gpu->best_bf16_flops / gpu->peak_bf16_flops);
 }
 
 static inline double gpu_roof_fp8_flops(const struct gpu *gpu) {

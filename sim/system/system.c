@@ -9,8 +9,6 @@
 #include "sim/base/num.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
-#include "sim/policy/decoder/moving.h"
-#include "sim/policy/decoder/speculation.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/price/profile_share.h"
 #include "sim/system/lmax.h"
@@ -267,6 +265,12 @@ static enum provenance_kind wait_kind(const struct system *s) {
     return PROVENANCE_ASSUMED;
 }
 
+static void take_way(struct system *s) {
+    s->moves = s->decoder->way == DECODER_MOVES;
+    s->renoises = s->decoder->way == DECODER_RENOISES;
+    s->speculates = s->decoder->way == DECODER_SPECULATES;
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s, asked->longest_canvas_tokens);
     int status = system_refuse(s, err);
@@ -276,8 +280,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     leave_out_layers(s);
     const struct decode_rule rule = decoder_rule_always(s->decoder, s->decoder_state);
-    s->moves = s->decoder == &decoder_joint_indel;
-    s->speculates = s->decoder == &decoder_self_speculation;
+    take_way(s);
     s->revises = rule.kind == DECODE_JOINT && rule.edit < 1;
     s->process.edits = rule.kind == DECODE_JOINT;
     struct graph_options options = {

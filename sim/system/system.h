@@ -81,6 +81,7 @@ struct system {
     struct budget budget;
     bool speculates;       /* its decoder checks drafts in passes of twice the rows */
     bool moves;            /* its decoder inserts and drops positions */
+    bool renoises;         /* its decoder begins with random tokens and decides on all anew */
     bool revises;          /* its decoder may give tokens that were chosen before another one */
     int64_t row_bytes;     /* one row of cached state, all layers */
     uint32_t credit_slots; /* tokens of a position's list; 0: the decoder gives no credit */

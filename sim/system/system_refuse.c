@@ -94,8 +94,9 @@ static int check_noise(const struct system *s, struct err *err) {
     const struct decoder *decoder = s->decoder;
     const struct settings *settings = &s->settings;
     const char *name = decoder->policy.name;
+    const bool renoises = decoder->way == DECODER_RENOISES;
     if (!s->model->uniform_noise) {
-        return decoder != &decoder_renoise
+        return !renoises
                    ? 0
                    : err_usage(err,
                                "decoder %s is of models of uniform noise, and %s fills masks: set "
@@ -109,7 +110,7 @@ static int check_noise(const struct system *s, struct err *err) {
                          s->model->title, name);
     }
     const struct renoise *numbers = s->decoder_state;
-    if (decoder == &decoder_renoise && numbers->t_min > numbers->t_max) {
+    if (renoises && numbers->t_min > numbers->t_max) {
         return err_usage(err,
                          "decoder %s comes down from a temperature of %g to %g: set decoder.t_min "
                          "to decoder.t_max at most",
@@ -414,7 +415,7 @@ static bool checks_cut_draws(const struct system *s) {
 static int check_speculation(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
     const char *decoder = s->decoder->policy.name;
-    if (s->decoder != &decoder_self_speculation) {
+    if (s->decoder->way != DECODER_SPECULATES) {
         return 0;
     }
     if (s->model->mask != MASK_BLOCK_CAUSAL || s->model->shifted_logits) {

@@ -9,7 +9,6 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/decode/block.h"
-#include "sim/policy/decoder/renoise.h"
 #include "sim/price/link.h"
 #include "sim/price/transfer.h"
 #include "sim/system/system_facts.h"
@@ -182,8 +181,7 @@ bool system_draws(const struct system *s) {
     }
     bool is_blind = rule.rank == RANK_ORDER || rule.rank == RANK_DRAW;
     bool counts = s->decoder->count != NULL && s->rows.settles == BLOCK_WHOLE;
-    const bool has_own = s->decoder == &decoder_renoise; /* distribution, of passes */
-    return s->rows.chooser == CHOSEN_BY_POLICY || (!is_blind && !counts && !has_own);
+    return s->rows.chooser == CHOSEN_BY_POLICY || (!is_blind && !counts && !s->renoises);
 }
 
 struct provenance system_decisions(const struct system *s) {

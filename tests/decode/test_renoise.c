@@ -11,6 +11,8 @@
 #include "tests/support/cli.h"
 #include "tests/support/says.h"
 
+extern const struct decoder decoder_renoise;
+
 static const struct model *gemma(void) {
     struct err err = {0};
     const struct model *model = model_find("diffusiongemma", &err);

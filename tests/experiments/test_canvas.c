@@ -1,5 +1,5 @@
 /* A canvas as a terminal is sent it. */
-#include "experiments/cli/canvas.h"
+#include "experiments/run/cli/canvas.h"
 #include "tests/support/scratch.h"
 
 enum { MASK = 1000 };

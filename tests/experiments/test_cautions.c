@@ -1,5 +1,5 @@
 /* Warnings for people: one line that counts, or every sentence. */
-#include "experiments/cli/cautions.h"
+#include "experiments/run/cli/cautions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "analysis/spread.h"
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 #include "experiments/run/sweep/sample.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"

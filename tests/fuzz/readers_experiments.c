@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "analysis/paper/paper.h"
-#include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/questions.h"
 #include "experiments/serve/ask.h"
 #include "experiments/study/server.h"

@@ -347,6 +347,12 @@ const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "taking-al
                                       .choose = choose_first, .take_back = take_back};
 #endif
 
+#ifdef PLUGIN_bad_way
+/* Would have the engine read a state of its own. */
+const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "of-noise"),
+                                      .choose = choose_first, .way = DECODER_RENOISES};
+#endif
+
 #ifdef PLUGIN_bad_turning
 /* Lets requests take turns in the memory where they may be preempted, and each begins anew, for
  * ever. */

@@ -225,7 +225,6 @@ static void check_requests(const struct run *run, size_t n) {
 
 static const char *const schedulers[][2] = {
     {"scheduler=chunked", NULL},
-    {"scheduler=chunked", "scheduler.admits_after_preemption=on"},
     {"scheduler=lmdeploy", NULL},
     {"scheduler=lmdeploy", "scheduler.trigger=fork"},
     {"scheduler=lmdeploy", "scheduler.multi_loop=off"},
@@ -236,7 +235,7 @@ static const char *const schedulers[][2] = {
     {"scheduler=continuous", NULL},
     {"scheduler=static", NULL},
 };
-enum { N_SCHEDULERS = sizeof schedulers / sizeof schedulers[0], N_GROWING = 8 };
+enum { N_SCHEDULERS = sizeof schedulers / sizeof schedulers[0], N_GROWING = 7 };
 
 TEST(pages_and_tokens_are_conserved_over_random_systems) {
     enum { N = 80 };

@@ -11,7 +11,7 @@ static const struct sharer {
     const char *settings[4];
 } sharers[] = {
     {"vllm-ar", NULL, 16, 16, 1, {NULL}},
-    {"ar", NULL, 64, 64, 1, {"scheduler.admits_after_preemption=on", NULL}},
+    {"ar", NULL, 64, 64, 1, {NULL}},
     {"sdar", NULL, 4, 4, 0, {NULL}},
     {"sdar", NULL, 32, 32, 0, {"block_tokens=32", NULL}},
     {"sdar", NULL, 32, 16, 0, {"block_tokens=32", "page_tokens=16", NULL}},

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "experiments/cli/interrupt.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/ranks/ranks.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"

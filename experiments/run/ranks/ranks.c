@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "experiments/cli/interrupt.h"
+#include "experiments/run/cli/interrupt.h"
 #include "experiments/run/ranks/link.h"
 #include "sim/base/build.h"
 #include "sim/base/mem.h"

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "experiments/cli/progress.h"
+#include "experiments/run/cli/progress.h"
 #include "experiments/run/ranks/pool.h"
 #include "experiments/run/recorder.h"
 #include "experiments/run/sweep/campaign.h"

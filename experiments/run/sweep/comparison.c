@@ -6,7 +6,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/run/cli/cmd.h"
 #include "experiments/run/prices.h"
 #include "sim/base/mem.h"
 

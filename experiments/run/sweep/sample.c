@@ -7,7 +7,7 @@
 #include "analysis/caution.h"
 #include "analysis/field.h"
 #include "analysis/identity.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/run/cli/cmd.h"
 
 const struct quantity_text quantity_texts[N_QUANTITIES] = {
     [Q_THROUGHPUT] = {"throughput_tok_s", "tok/s", "throughput_tok_s", NULL, false, OF_NUMBERS},

@@ -17,29 +17,6 @@ static inline uint32_t renewal_in(const struct request *request, uint32_t interv
     return step % interval_steps == 0 ? 0 : interval_steps - step % interval_steps;
 }
 
-/* A renewal at a fixed interval can be put off by as many steps as lie between two, so that rows
- * are at most twice as old; a block's first one cannot. */
-static inline uint32_t renewal_bound(const struct request *request, uint32_t interval_steps) {
-    return window_steps(request) > 0 ? interval_steps : 0;
-}
-
-/* The answers of policies that only renew at a fixed interval: `answer` says what runs and stays.
- */
-typedef void renewal_answer(const struct request *request, bool renews, struct row_sets *rows);
-
-static inline uint32_t renewal_plan(const struct request *request, uint32_t interval_steps,
-                                    renewal_answer *answer, struct row_sets *rows) {
-    const uint32_t reuses = renewal_in(request, interval_steps);
-    answer(request, reuses == 0, rows);
-    return reuses == 0 ? 1 : reuses;
-}
-
-static inline uint32_t renewal_put_off(const struct request *request, uint32_t interval_steps,
-                                       renewal_answer *answer, struct row_sets *rows) {
-    answer(request, false, rows);
-    return renewal_bound(request, interval_steps);
-}
-
 /* The setting, of a policy whose state has that field. */
 #define RENEWAL_PARAM(state)                                                                       \
     {                                                                                              \

@@ -24,6 +24,16 @@ struct decode_kept {
 
 enum { DECODER_MOST_PASSES = 64 };
 
+/* What becomes of a position before it is final: for all who ask. Of every way but the first loop
+ * and engine have a part, which reads the decoder's state, so that a user's own fills. */
+enum decoder_way {
+    DECODER_FILLS,      /* masked positions are filled, each for good or until it is taken back */
+    DECODER_RENOISES,   /* a canvas of random tokens is decided anew until it stays; its state is
+                           struct renoise, which says the number of passes, too */
+    DECODER_MOVES,      /* positions are dropped and inserted; struct joint_indel */
+    DECODER_SPECULATES, /* a pass drafts and the next, of twice the rows, checks; speculation */
+};
+
 struct decoder {
     struct policy policy;
 
@@ -58,6 +68,7 @@ struct decoder {
     uint32_t reads_statistics; /* 1: choose or the rule reads margin and entropy */
     uint32_t reads_load;       /* 1: it reads request->load; then threshold and key of its rule may
                                   go by that, too */
+    uint32_t way;              /* enum decoder_way */
 };
 
 /* The rule by which a decoder's step ranks or chooses, with the threshold that the scheduler said;

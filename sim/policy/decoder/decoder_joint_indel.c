@@ -49,4 +49,5 @@ const struct decoder decoder_joint_indel = {
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .rule = rule,
+    .way = DECODER_MOVES,
 };

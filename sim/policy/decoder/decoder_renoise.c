@@ -93,4 +93,5 @@ const struct decoder decoder_renoise = {
                .n_params = sizeof params / sizeof params[0]},
     .choose = choose,
     .take_back = take_back,
+    .way = DECODER_RENOISES,
 };

@@ -68,4 +68,5 @@ const struct decoder decoder_self_speculation = {
                .n_params = sizeof params / sizeof params[0]},
     .rule = rule,
     .reads_statistics = 1,
+    .way = DECODER_SPECULATES,
 };

@@ -1,4 +1,5 @@
-/* A decoder whose canvas moves, for those who follow its positions: which masked ones it fills. */
+/* A decoder whose canvas moves (DECODER_MOVES), for those who follow its positions: which masked
+ * ones it fills. */
 #ifndef UNMASK_SIM_POLICY_DECODER_MOVING_H
 #define UNMASK_SIM_POLICY_DECODER_MOVING_H
 
@@ -9,7 +10,6 @@ struct joint_indel {
     uint32_t max_post_edit_steps;
     uint32_t delete_token, insert_token; /* 0: the model has none */
 };
-extern const struct decoder decoder_joint_indel;
 
 /* Marks what a pass fills of seen->n masked positions, at least 1; added[window]: those of the
  * window that were masked since its start. */

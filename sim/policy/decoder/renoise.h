@@ -5,15 +5,12 @@
 
 #include "sim/policy/decoder/decoder.h"
 
-/* The state of decoder_renoise. */
+/* The state of a decoder that renoises (DECODER_RENOISES). */
 struct renoise {
     double entropy_bound;        /* nats that accepted positions may add up to before the last */
     double t_min, t_max;         /* temperatures of the last pass, nearly, and of the first */
     double confidence_threshold; /* nats of mean entropy; 0: a canvas never halts */
     uint32_t max_steps, seed;
 };
-
-/* The decoder that commits a canvas of random tokens as a whole. */
-extern const struct decoder decoder_renoise;
 
 #endif

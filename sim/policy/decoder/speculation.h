@@ -30,7 +30,6 @@ struct speculation {
     uint32_t span, seed;
     double threshold, cost, least;
 };
-extern const struct decoder decoder_self_speculation;
 
 /* Whether a pass that drafted so is checked by the next: the drafts that are expected to stand add
  * up the products of exp(-H / log V) along the first run, with H a position's entropy. */

@@ -319,7 +319,13 @@ static int validate_symbol(const void *symbol, const char *path, struct err *err
         return err_world(err, "%s: the descriptor says %u bytes but has %llu", path, size,
                          (unsigned long long)bytes);
     }
-    return plugin_validate(symbol, path, err);
+    const int status = plugin_validate(symbol, path, err);
+    const struct decoder *decoder = symbol;
+    if (status == 0 && decoder->policy.kind == POLICY_DECODER && decoder->way != DECODER_FILLS) {
+        return err_world(err, "%s: decoder %s has way = %u, which is for built-in ones: leave it 0",
+                         path, decoder->policy.name, decoder->way);
+    }
+    return status;
 }
 
 static _Thread_local const struct plugin_gate *asked;

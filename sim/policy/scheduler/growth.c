@@ -81,7 +81,7 @@ bool growth_admit(struct growth *growth, uint32_t slot, uint32_t tokens, struct 
     return true;
 }
 
-void growth_list_all(const struct schedule_view *view, enum preempts preempts, bool admits_after,
+void growth_list_all(const struct schedule_view *view, enum preempts preempts,
                      struct batch *batch) {
     struct growth growth = growth_of(view, preempts);
     int64_t tokens = view->max_batched_tokens;
@@ -89,7 +89,7 @@ void growth_list_all(const struct schedule_view *view, enum preempts preempts, b
         uint32_t chunk = growth_chunk(&view->requests[view->running[i]], tokens);
         tokens -= growth_run(&growth, i, chunk, batch) ? chunk : 0;
     }
-    if (batch->n_preempted > 0 && !admits_after) {
+    if (batch->n_preempted > 0) {
         return;
     }
     bool fits = true;

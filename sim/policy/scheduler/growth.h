@@ -52,10 +52,8 @@ bool growth_run(struct growth *growth, uint32_t i, uint32_t tokens, struct batch
 bool growth_admit(struct growth *growth, uint32_t slot, uint32_t tokens, struct batch *batch);
 
 /* Lists running requests, in order of admission, then waiting ones while tokens and memory last; a
- * prefill that does not fit whole is taken in chunks. `admits_after`: also in a step that preempts
- * some. */
-void growth_list_all(const struct schedule_view *view, enum preempts preempts, bool admits_after,
-                     struct batch *batch);
+ * prefill that does not fit whole is taken in chunks. A step that preempts some admits none. */
+void growth_list_all(const struct schedule_view *view, enum preempts preempts, struct batch *batch);
 
 /* Lists prefills alone: of running requests, then of waiting ones, in order, as far as memory and
  * `tokens` go, at most `blocks` blocks of each request (0: any). What cannot be cut to that, as a

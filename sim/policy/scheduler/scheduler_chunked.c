@@ -10,20 +10,16 @@
 #include "sim/policy/scheduler/growth.h"
 
 struct state {
-    bool admits_after_preemption;
     uint32_t preempts; /* enum preempts */
 };
 
 static const struct param params[] = {
-    {"admits_after_preemption", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
-     offsetof(struct state, admits_after_preemption),
-     "waiting requests may start in a step that preempts others"},
     PREEMPTS_PARAM(struct state, preempts),
 };
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     const struct state *state = opaque;
-    growth_list_all(view, state->preempts, state->admits_after_preemption, batch);
+    growth_list_all(view, state->preempts, batch);
 }
 
 const struct scheduler scheduler_chunked = {

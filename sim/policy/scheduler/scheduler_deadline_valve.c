@@ -74,7 +74,7 @@ static double threshold_of(const struct state *state, const struct schedule_view
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     const struct state *state = opaque;
     struct said *said = view->own;
-    growth_list_all(view, state->preempts, false, batch);
+    growth_list_all(view, state->preempts, batch);
     for (uint32_t i = 0; i < batch->n; i++) {
         const uint32_t slot = batch->selected[i];
         said[slot].threshold = threshold_of(state, view, &view->requests[slot]);

@@ -160,7 +160,7 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
     struct state *state = opaque;
     struct row rows[CHANCES_MOST_POSITIONS];
     uint32_t tokens = 0, more = 0, n_deciding = 0;
-    growth_list_all(view, state->preempts, false, batch);
+    growth_list_all(view, state->preempts, batch);
     for (int bin = 0; bin < BINS; bin++) {
         state->n_bin[bin] = 0;
         state->gain[bin] = 0;

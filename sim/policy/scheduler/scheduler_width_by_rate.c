@@ -90,7 +90,7 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
     struct state *state = opaque;
     struct masked_seen seen[CHANCES_MOST_POSITIONS];
     uint32_t *masked = batch->idle; /* no one is idle: room for a number of each listed request */
-    growth_list_all(view, state->preempts, false, batch);
+    growth_list_all(view, state->preempts, batch);
     batch->says = 1;
     for (uint32_t i = 0; i < batch->n; i++) {
         masked[i] = look(state, view, batch->selected[i], seen);

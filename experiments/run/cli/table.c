@@ -1,4 +1,4 @@
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/table.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "experiments/cli/interrupt.h"
+#include "experiments/run/cli/interrupt.h"
 
 #include <stddef.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
  * Where another program has started this one and shows its progress, UNMASK_PROGRESS is the number
  * of a pipe, into which lines of "DONE TOTAL NOUN" go instead. Besides the interrupt this is the
  * only place that reads a clock; no result depends on it. */
-#ifndef UNMASK_EXPERIMENTS_CLI_PROGRESS_H
-#define UNMASK_EXPERIMENTS_CLI_PROGRESS_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_PROGRESS_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "experiments/cli/canvas.h"
+#include "experiments/run/cli/canvas.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "experiments/cli/progress.h"
+#include "experiments/run/cli/progress.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,11 +1,11 @@
 /* What a command of the command line is, and what commands share to print. */
-#ifndef UNMASK_EXPERIMENTS_CLI_CMD_H
-#define UNMASK_EXPERIMENTS_CLI_CMD_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_CMD_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_CMD_H
 
 #include <jansson.h>
 
-#include "experiments/cli/options.h"
-#include "experiments/cli/table.h"
+#include "experiments/run/cli/options.h"
+#include "experiments/run/cli/table.h"
 
 struct command {
     const char *name;

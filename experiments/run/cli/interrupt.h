@@ -1,6 +1,6 @@
 /* The interrupt: Ctrl-C as a flag that runs look at. */
-#ifndef UNMASK_EXPERIMENTS_CLI_INTERRUPT_H
-#define UNMASK_EXPERIMENTS_CLI_INTERRUPT_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_INTERRUPT_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_INTERRUPT_H
 
 #include <signal.h>
 #include <stdbool.h>

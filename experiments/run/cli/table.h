@@ -1,6 +1,6 @@
 /* A table of results: aligned text for people, an array of objects for programs. */
-#ifndef UNMASK_EXPERIMENTS_CLI_TABLE_H
-#define UNMASK_EXPERIMENTS_CLI_TABLE_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_TABLE_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_TABLE_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,11 +1,11 @@
-#include "experiments/cli/cmd.h"
+#include "experiments/run/cli/cmd.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cautions.h"
+#include "experiments/run/cli/cautions.h"
 #include "sim/base/names.h"
 
 const struct option json_options[] = {

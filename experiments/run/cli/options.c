@@ -1,4 +1,4 @@
-#include "experiments/cli/options.h"
+#include "experiments/run/cli/options.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "experiments/cli/cautions.h"
+#include "experiments/run/cli/cautions.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A canvas on a terminal: an output's text while its masks fill in, drawn over itself. */
-#ifndef UNMASK_EXPERIMENTS_CLI_CANVAS_H
-#define UNMASK_EXPERIMENTS_CLI_CANVAS_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_CANVAS_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_CANVAS_H
 
 #include <stdint.h>
 #include <stdio.h>

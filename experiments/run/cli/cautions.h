@@ -1,7 +1,7 @@
 /* What several results warn of, for people: one line that counts, or with --verbose each sentence
  * once. JSON has all of it (analysis/caution.h). */
-#ifndef UNMASK_EXPERIMENTS_CLI_CAUTIONS_H
-#define UNMASK_EXPERIMENTS_CLI_CAUTIONS_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_CAUTIONS_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_CAUTIONS_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  *
  * `--name value` and `--name=value` are the same; names of one letter are written -j 4 or -j4; "--"
  * ends the options. An unknown name is met with the nearest known one. */
-#ifndef UNMASK_EXPERIMENTS_CLI_OPTIONS_H
-#define UNMASK_EXPERIMENTS_CLI_OPTIONS_H
+#ifndef UNMASK_EXPERIMENTS_RUN_CLI_OPTIONS_H
+#define UNMASK_EXPERIMENTS_RUN_CLI_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>
