@@ -109,7 +109,7 @@ static bool is_reached(const struct reach *reach, const struct part_point *point
 }
 
 /* The lower convex hull of a part over the batches of a cell. A point that takes no less than one
- * behind it counts for as much as that one, and is then no vertex unless it is the first. */
+ * after it counts for as much as that one, and is then no vertex unless it is the first. */
 static void hull_make(const struct finder *f, const struct cell *cell,
                       const struct price_part *part, struct hull *hull) {
     double range[2], least_ns = INFINITY;

@@ -223,10 +223,8 @@ static void take_points(const struct attention_grid *g, struct price_part *part)
             double least = g->at[0][i] * g->at[1][j];
             double most = cell_end(g, 0, i) * cell_end(g, 1, j);
             for (size_t k = 0; k < g->n[2]; k++, n++) {
-                points[n] = (struct part_point){.at = most * cell_end(g, 2, k),
-                                                .ns = g->ns[n],
-                                                .least = least,
-                                                .most = most};
+                points[n] = (struct part_point){
+                    .at = most * cell_end(g, 2, k), .ns = g->ns[n], .least = least, .most = most};
                 memcpy(&places[n].bits, &points[n].at, sizeof places[n].bits);
                 places[n].point = n;
             }
