@@ -2,7 +2,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "analysis/identity.h"
 #include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
@@ -25,6 +28,27 @@ static int check_passes(const struct system *system, struct err *err) {
                            is_cache ? system->cache->policy.name : system->decoder->policy.name);
 }
 
+/* All that the composition's prices follow from, and more: its identity but for the rate. NULL
+ * where the content of a file that it read is not known. The caller's. */
+static char *known_as(const struct composition *c) {
+    static const char rate[] = "rate = ";
+    if (identity_digest(c->identity)[0] == '\0') {
+        return NULL;
+    }
+    char *text = NULL;
+    size_t size;
+    FILE *out = mem_stream(&text, &size);
+    for (const char *line = c->config, *end; *line != '\0'; line = end + (*end != '\0')) {
+        end = line + strcspn(line, "\n");
+        if (strncmp(line, rate, sizeof rate - 1) != 0) {
+            fprintf(out, "%.*s\n", (int)(end - line), line);
+        }
+    }
+    (void)json_dumpf(json_object_get(c->identity, "inputs"), out, JSON_COMPACT);
+    mem_stream_close(out);
+    return text;
+}
+
 int limit_find(const struct run_request *request, const volatile sig_atomic_t *stop,
                struct bound *out, struct err *err) {
     struct composition *c = NULL;
@@ -36,15 +60,18 @@ int limit_find(const struct run_request *request, const volatile sig_atomic_t *s
     if (status != 0) {
         return status;
     }
+    char *known = known_as(c);
     const struct passes_request wanted = {
         .system = c->system,
         .source = workload_source(c->workload),
         .decode = c->decode != NULL ? &c->decode_source : NULL,
         .seed = c->seed,
         .stop = stop,
+        .known_as = known,
     };
     status = check_passes(c->system, err);
     status = status != 0 ? status : bound_find(&wanted, request->slo.latency_ns, out, err);
+    free(known);
     compose_close(c);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/bound/known.h"
 
 /* At least what a step takes that has the pass in it. A prefill that may be cut into chunks takes
  * its price, which the chunks share. */
@@ -85,24 +86,42 @@ static void settle(const struct passes *passes, const struct machine_job *jobs, 
     }
 }
 
+/* Prices of the passes, and the jobs that they make of the requests. */
+static int find_jobs(const struct passes_request *request, const struct passes *passes,
+                     struct bound *out, struct machine_job *jobs, struct err *err) {
+    const struct known_of of = {request->known_as, passes, out->types};
+    struct price_parts parts = {0};
+    if (of.system != NULL && known_take(&of, &out->prices, jobs)) {
+        for (size_t i = 0; i < passes->n_requests; i++) {
+            jobs[i].release_ns = (double)passes->requests[i].arrival_ns;
+        }
+        return 0;
+    }
+    int status = parts_open(request->system, out->types, passes->n_requests, &parts, err);
+    status = status != 0 ? status : prices_find(&parts, out->types, &out->prices, err);
+    for (size_t i = 0; status == 0 && i < passes->n_requests; i++) {
+        jobs[i] = job_of(passes, &passes->requests[i], &parts, &out->prices);
+    }
+    if (status == 0 && of.system != NULL) {
+        known_keep(&of, &out->prices, jobs);
+    }
+    parts_close(&parts);
+    return status;
+}
+
 int bound_find(const struct passes_request *request, int64_t latency_ns, struct bound *out,
                struct err *err) {
     const struct system *system = request->system;
     struct passes passes;
-    struct price_parts parts = {0};
     *out = (struct bound){.at_highest_clock = cost_power(system->cost) != NULL};
     int status = passes_list(request, &passes, err);
     if (status != 0) {
         return status;
     }
     passes_sum(&passes, system, out->types);
-    status = parts_open(system, out->types, passes.n_requests, &parts, err);
-    status = status != 0 ? status : prices_find(&parts, out->types, &out->prices, err);
+    struct machine_job *jobs = mem_unwritten(passes.n_requests + 1, sizeof *jobs);
+    status = find_jobs(request, &passes, out, jobs, err);
     if (status == 0) {
-        struct machine_job *jobs = mem_unwritten(passes.n_requests + 1, sizeof *jobs);
-        for (size_t i = 0; i < passes.n_requests; i++) {
-            jobs[i] = job_of(&passes, &passes.requests[i], &parts, &out->prices);
-        }
         out->requests = passes.n_requests;
         out->rejected = passes.rejected;
         out->is_closed = passes.is_closed;
@@ -110,9 +129,8 @@ int bound_find(const struct passes_request *request, int64_t latency_ns, struct 
             out->n_passes += (uint64_t)out->types[t].n;
         }
         settle(&passes, jobs, system->settings.replicas, latency_ns, out);
-        free(jobs);
     }
-    parts_close(&parts);
+    free(jobs);
     passes_fini(&passes);
     return status;
 }

@@ -82,37 +82,63 @@ static void hull_take(struct hull *hull, struct vertex point) {
     hull->points[hull->n++] = point;
 }
 
-/* The lower convex hull of a part over the batches of a cell. */
+/* Which of a part's points batches of a cell can be at. */
+struct reach {
+    size_t first, end;
+    bool of_attention;
+    double queries[2];
+};
+
+static struct reach reach_of(const struct finder *f, const struct cell *cell,
+                             const struct price_part *part, const double range[2]) {
+    struct reach reach = {.first = part_first(part, range[0]), .end = part->n};
+    reach.of_attention = part->queries >= 0;
+    if (reach.of_attention) {
+        coord_range(f, cell, part->queries, reach.queries);
+        reach.queries[1] = fmin(reach.queries[1], cell->tokens[1]) * 1.0000001;
+    } else {
+        const size_t last = part_first(part, range[1]);
+        reach.end = last < part->n ? last + 1 : part->n;
+    }
+    return reach;
+}
+
+static bool is_reached(const struct reach *reach, const struct part_point *point) {
+    return !reach->of_attention ||
+           (point->least <= reach->queries[1] && point->most >= reach->queries[0]);
+}
+
+/* The lower convex hull of a part over the batches of a cell. A point that takes no less than one
+ * after it counts for as much as that one, and is then no vertex unless it is the first. */
 static void hull_make(const struct finder *f, const struct cell *cell,
                       const struct price_part *part, struct hull *hull) {
-    double range[2], queries[2] = {0, INFINITY};
+    double range[2], least_ns = INFINITY;
     coord_range(f, cell, part->coord, range);
-    if (part->queries >= 0) {
-        coord_range(f, cell, part->queries, queries);
-        queries[1] = fmin(queries[1], cell->tokens[1]);
-    }
-    struct vertex *kept = mem_unwritten(part->n + 1, sizeof *kept);
-    const double most_queries = queries[1] * 1.0000001;
-    size_t n = 0;
-    for (size_t i = part_first(part, range[0]); i < part->n; i++) {
+    const struct reach reach = reach_of(f, cell, part, range);
+    const size_t room = reach.end > reach.first ? reach.end - reach.first : 0;
+    struct vertex *kept = mem_unwritten(room + 1, sizeof *kept), *next = kept + room + 1;
+    size_t first = reach.first, taken = reach.end;
+    for (size_t i = reach.end; i-- > reach.first;) {
         const struct part_point *point = &part->points[i];
-        const bool is_of_symbol = part->queries < 0;
-        if (is_of_symbol && i > 0 && part->points[i - 1].at >= range[1]) {
-            break;
-        }
-        if (is_of_symbol || (point->least <= most_queries && point->most >= queries[0])) {
-            kept[n++] = (struct vertex){point->at, point->ns};
+        if (point->ns < least_ns && is_reached(&reach, point)) {
+            least_ns = point->ns;
+            taken = i;
+            *--next = (struct vertex){point->at, point->ns};
         }
     }
-    for (size_t i = n; i-- > 1;) {
-        kept[i - 1].ns = fmin(kept[i - 1].ns, kept[i].ns);
+    while (first < taken && !is_reached(&reach, &part->points[first])) {
+        first++;
     }
+    if (first < taken) {
+        *--next = (struct vertex){part->points[first].at, least_ns};
+    }
+    const size_t n = (size_t)(kept + room + 1 - next);
     hull->points = mem_unwritten(n + 1, sizeof *hull->points);
     if (range[0] <= 0) {
         hull->points[hull->n++] = (struct vertex){0, 0};
     }
     for (size_t i = 0; i < n; i++) {
-        hull_take(hull, kept[i]);
+        hull_take(hull, next[i]);
     }
     free(kept);
 }

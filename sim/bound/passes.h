@@ -53,6 +53,7 @@ struct passes_request {
     const struct decode_source *decode; /* NULL: decisions are drawn */
     uint64_t seed;
     const volatile sig_atomic_t *stop; /* may be NULL; a list that was stopped is an error */
+    const char *known_as; /* all that the system's prices follow from (known.h); NULL: not kept */
 };
 
 int passes_list(const struct passes_request *request, struct passes *out, struct err *err);

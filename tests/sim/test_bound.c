@@ -1,6 +1,7 @@
 /* Bounds: tiny workloads whose best schedule is found by trying all of them, batches of random
  * passes against their prices, and the machine against brute force. */
 #include "sim/bound/bound.h"
+#include "sim/bound/known.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 
@@ -681,6 +682,63 @@ TEST(the_most_jobs_are_on_time_that_any_choice_of_them_allows) {
         size_t found = machine_on_time(jobs, n, speed, latency_ns);
         ck_assert_msg(found == most, "case %d: %zu of %zu, not %zu", i, found, n, most);
     }
+}
+
+/* ---- what is known of passes ---- */
+
+static struct bound bound_of(const char *gpu, const char *known_as, int64_t apart_ns,
+                             uint32_t prompt_tokens) {
+    const char *const settings[] = {"block_tokens=4", "steps_per_block=2", NULL};
+    struct system *system = rig_system("dllm-serve", gpu, false, settings);
+    struct arrival arrivals[6];
+    for (uint32_t r = 0; r < 6; r++) {
+        arrivals[r] = MAKE(struct arrival, .id = r, .arrival_ns = r * apart_ns,
+                           .prompt_tokens = prompt_tokens + 10 * r, .output_tokens = 8);
+    }
+    struct err err = {0};
+    struct list_source list = list_of(arrivals, 6);
+    const struct passes_request request = {.system = system,
+                                           .source = {.state = &list, .next = list_next},
+                                           .seed = 3,
+                                           .known_as = known_as};
+    struct bound bound;
+    ck_assert_msg(bound_find(&request, 50000000, &bound, &err) == 0, "%s", err.text);
+    system_close(system);
+    return bound;
+}
+
+static bool is_same(const struct bound *a, const struct bound *b) {
+    return a->makespan_s == b->makespan_s && a->mean_latency_s == b->mean_latency_s &&
+           a->p99_latency_s == b->p99_latency_s && a->saturated_tok_s == b->saturated_tok_s &&
+           a->on_time == b->on_time && a->mean_by_both_s == b->mean_by_both_s &&
+           memcmp(&a->prices, &b->prices, sizeof a->prices) == 0;
+}
+
+/* Other arrivals share it, other passes and other systems do not, and it is forgotten in time. */
+TEST(a_bound_from_what_is_known_of_its_passes_is_the_one_found_anew) {
+    const struct {
+        const char *gpu;
+        int64_t apart_ns;
+        uint32_t prompt_tokens;
+    } asked[] = {{"h200", 0, 90}, {"h200", 40000000, 90}, {"h200", 0, 91}, {"l40s", 0, 90}};
+    for (size_t i = 0; i < 2 * sizeof asked / sizeof asked[0]; i++) {
+        const size_t at = i / 2;
+        const struct bound known =
+            bound_of(asked[at].gpu, asked[at].gpu, asked[at].apart_ns, asked[at].prompt_tokens);
+        const struct bound anew =
+            bound_of(asked[at].gpu, NULL, asked[at].apart_ns, asked[at].prompt_tokens);
+        ck_assert_msg(is_same(&known, &anew), "%zu", i);
+    }
+    /* A system that goes by another one's name shows that nothing was found anew. */
+    const struct bound h200 = bound_of("h200", "h200", 0, 90), as = bound_of("l40s", "h200", 0, 90);
+    ck_assert(is_same(&h200, &as));
+    for (uint32_t i = 0; i < KNOWN_MOST; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%u", i);
+        (void)bound_of("h200", name, 0, 90);
+    }
+    const struct bound forgotten = bound_of("l40s", "h200", 0, 90);
+    ck_assert(!is_same(&h200, &forgotten));
 }
 
 SUITE("bound")
