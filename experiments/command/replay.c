@@ -8,6 +8,7 @@
 #include "experiments/cli/cautions.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/command/commands.h"
+#include "experiments/command/summary_tables.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/same_batches.h"
 #include "experiments/study/released.h"
@@ -187,8 +188,9 @@ static int print(const struct options *options, const struct composition *c,
     if (options_has(options, "json")) {
         (void)print_json(c, wanted, object, err);
     } else {
-        json_decref(object);
         print_text(c, wanted);
+        summary_tables(object);
+        json_decref(object);
     }
     return err->kind != ERR_NONE ? (int)err->kind : status;
 }
