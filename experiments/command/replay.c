@@ -287,6 +287,11 @@ static int play(const struct options *options, const struct recorded *recorded, 
                 recorded->run, composition->changed);
     }
     status = status != 0 ? status : play_to_its_end(composition, &watch, err);
+    if (status == 0) {
+        const bool is_anew = composition->fleet != NULL; /* on a device: its times are measured */
+        accuracy_beware(&composition->accuracy,
+                        is_anew ? &composition->around : &composition->facts.warnings);
+    }
     status = status != 0 ? status : tell(options, composition, &wanted, err);
     if (status == 0 && is_interrupted(composition)) {
         status = say_interrupted(composition, err);
