@@ -1,5 +1,5 @@
 /* One run's summary as tables for papers and programs: what run, replay and serve print by
- * --format beside their text. */
+ * --format in addition to their text. */
 #ifndef UNMASK_EXPERIMENTS_COMMAND_SUMMARY_TABLES_H
 #define UNMASK_EXPERIMENTS_COMMAND_SUMMARY_TABLES_H
 
