@@ -679,7 +679,7 @@ static bool leave_bad_out(struct trace *trace, struct err *err) {
             trace->first_bad = *err;
         }
         *err = (struct err){0};
-    } else if (trace->names_skip_bad) {
+    } else if (trace->names_skip_bad && strstr(err->text, "--skip-") == NULL) {
         const struct err bad = *err;
         *err = (struct err){0};
         err_set(err, bad.kind, bad.code, "%s (--skip-bad leaves out rows that cannot be read)",
