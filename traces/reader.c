@@ -40,6 +40,7 @@ struct trace {
     int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
     struct err bad;            /* once set, every further call repeats it */
     bool skips_bad;            /* rows that are none */
+    bool names_skip_bad;       /* their errors name the option */
     uint64_t n_bad;
     struct err first_bad;
 };
@@ -440,6 +441,7 @@ static int open_file(struct trace *trace, const struct trace_reading *how, struc
     }
     trace->layout.skips_failed = how->skip_failed;
     trace->skips_bad = how->skip_bad;
+    trace->names_skip_bad = how->names_skip_bad;
     status = open_rows(trace, err);
     if (status == 0 && trace->format->family->take == NULL) {
         status = learn(trace, how, unit_ns, err);
@@ -677,6 +679,11 @@ static bool leave_bad_out(struct trace *trace, struct err *err) {
             trace->first_bad = *err;
         }
         *err = (struct err){0};
+    } else if (trace->names_skip_bad && strstr(err->text, "--skip-") == NULL) {
+        const struct err bad = *err;
+        *err = (struct err){0};
+        err_set(err, bad.kind, bad.code, "%s (--skip-bad leaves out rows that cannot be read)",
+                bad.text);
     }
     return trace->skips_bad;
 }

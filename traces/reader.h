@@ -59,6 +59,7 @@ struct trace_reading {
     uint32_t hash_tokens;  /* what a hash id stands for; 0: as format and rows say */
     bool skip_failed;      /* rows without tokens, or that say so by a status, failed */
     bool skip_bad;         /* rows that are none are left out and counted */
+    bool names_skip_bad;   /* whoever is told of such a row can ask for --skip-bad */
     bool sorts; /* rows need not be in order of arrival: they are held in memory and sorted */
     struct prompt_taker counter; /* counts the tokens of a list of conversations */
 };

@@ -373,7 +373,8 @@ static int open_bare(const char *path, const struct workload_options *options,
                      struct workload **out, struct err *err) {
     struct workload *workload = workload_new(path);
     workload->spec.arrivals_provenance = workload->spec.lengths_provenance = STATED_TRACED;
-    int status = trace_open(path, &workload->trace, err);
+    const struct trace_reading how = {.names_skip_bad = true};
+    int status = trace_open_as(path, &how, &workload->trace, err);
     if (status == 0) {
         status = start(workload, path, options, err);
     }

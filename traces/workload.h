@@ -131,7 +131,7 @@ const char *workload_unread(const struct workload *workload, char *text, size_t 
 
 /* Requests dropped and prompts truncated so far, and failed trace rows passed over. */
 struct workload_counts {
-    uint64_t n_dropped, n_truncated, n_failed;
+    uint64_t n_dropped, n_truncated, n_failed, n_bad;
     const uint64_t *dropped_ids; /* the first n_listed, as the lengths' source numbers its rows */
     uint64_t n_listed;
 };

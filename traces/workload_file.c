@@ -41,6 +41,8 @@ const struct param workload_params[] = {
          "tokens that a hash id of the trace stands for (0: found from its rows)"),
     SPEC_WORD("skip_failed", switch_words, "off", skip_failed,
               "rows of the trace without tokens failed and are left out"),
+    SPEC_WORD("skip_bad", switch_words, "off", skip_bad,
+              "rows of the trace that cannot be read are left out"),
     SPEC_WORD("sort", switch_words, "off", sort, "the trace's rows stand in any order"),
 };
 enum { N_SPEC_PARAMS = sizeof workload_params / sizeof workload_params[0] };
@@ -54,7 +56,7 @@ static const char *const text_keys[] = {"arrivals", "trace",       "input",   "o
 
 /* How a trace is read. */
 static const char *const reading_keys[] = {"columns",     "time_unit", "where", "hash_tokens",
-                                           "skip_failed", "sort",      NULL};
+                                           "skip_failed", "skip_bad",  "sort",  NULL};
 
 /* The value of a key of texts; NULL: the file does not say. */
 static const char *text_of(const struct config *config, const char *key) {
@@ -184,6 +186,8 @@ static int open_trace(struct workload *workload, const struct config *config, co
                                 .where = text_of(config, "where"),
                                 .hash_tokens = spec->hash_tokens,
                                 .skip_failed = spec->skip_failed != 0,
+                                .skip_bad = spec->skip_bad != 0,
+                                .names_skip_bad = true,
                                 .sorts = spec->sort != 0};
     return trace_open_as(joined, &how, &workload->trace, err);
 }

@@ -35,8 +35,8 @@ struct spec {
     uint32_t context_tokens;
     uint32_t over, pairs, arrivals_provenance, lengths_provenance; /* of the enums above */
     uint32_t answers_provenance;
-    uint32_t hash_tokens;       /* of the trace, where its rows do not say */
-    uint32_t skip_failed, sort; /* of the trace: 0 or 1 */
+    uint32_t hash_tokens;                 /* of the trace, where its rows do not say */
+    uint32_t skip_failed, skip_bad, sort; /* of the trace: 0 or 1 */
 };
 
 struct workload {

@@ -275,6 +275,7 @@ static struct workload_counts sum_counts(const struct classes *classes) {
         sum.n_dropped += counts.n_dropped;
         sum.n_truncated += counts.n_truncated;
         sum.n_failed += counts.n_failed;
+        sum.n_bad += counts.n_bad;
     }
     return sum;
 }
@@ -284,10 +285,12 @@ struct workload_counts workload_counts(const struct workload *workload) {
         return sum_counts(workload->classes);
     }
     const struct cap *cap = &workload->cap;
+    const char *first_bad;
     return (struct workload_counts){
         .n_dropped = cap->n_dropped,
         .n_truncated = cap->n_truncated,
         .n_failed = workload->trace != NULL ? trace_skipped(workload->trace) : 0,
+        .n_bad = workload->trace != NULL ? trace_bad(workload->trace, &first_bad) : 0,
         .dropped_ids = cap->dropped_ids,
         .n_listed = cap->n_listed,
     };
@@ -305,6 +308,10 @@ const char *workload_describe(const struct workload *workload, char *text, size_
     }
     if (counts.n_failed > 0) {
         append(text, size, " Skipped %" PRIu64 " failed rows of the trace.", counts.n_failed);
+    }
+    if (counts.n_bad > 0) {
+        append(text, size, " Left out %" PRIu64 " rows of the trace that cannot be read.",
+               counts.n_bad);
     }
     if (counts.n_truncated > 0) {
         append(text, size, " Truncated %" PRIu64 " prompts to the context of %" PRIu32 " tokens.",

@@ -2,6 +2,8 @@
  * anywhere. */
 #include <inttypes.h>
 
+#include "analysis/caution.h"
+#include "experiments/run/cli/cautions.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
 #include "experiments/run/asked.h"
@@ -35,6 +37,7 @@ static int print_json(const struct accuracy *accuracy, const char *path, struct 
         (json_int_t)accuracy->n_steps, "steps", (json_int_t)steps_of(accuracy));
     json_object_update(object, errors);
     json_decref(errors);
+    json_object_set_new(object, "beware", caution_json(&accuracy->beware));
     return cmd_print_json(object, err);
 }
 
@@ -45,6 +48,7 @@ static void print_text(const struct accuracy *accuracy, const char *path) {
     printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
     system_print_provenance(system, stdout);
     accuracy_print(accuracy, stdout);
+    caution_print(&accuracy->beware, stdout);
 }
 
 static int run(const struct options *options, struct err *err) {
@@ -80,7 +84,8 @@ const struct command command_accuracy = {
     .more =
         "Judges a changed cost model, profile or setting on any machine: of the file the sizes\n"
         "and the measured times are read, not its predictions. System, model and GPU are those\n"
-        "of the run; the file does not name them.",
+        "of the run; the file does not name them. Where the run was marked, because others\n"
+        "computed on the device, it was slowed or the program was stopped, that is said.",
     .options = options_of_accuracy,
     .run = run,
 };

@@ -36,7 +36,7 @@ static const struct option own_options[] = {
     {"no-curve", NULL,
      "leave out the rates around the capacity: faster, but lower rates that miss go unnoticed",
      false},
-    {"price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs",
+    {"price", "GPU=PRICE,...", "dollars an hour for each GPU; without it cost is counted in GPUs",
      false},
     {"out", "DIR",
      "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder; with --rate "
@@ -319,39 +319,41 @@ static int make_searches(struct asking *asking, struct err *err) {
     return status;
 }
 
-static int price_of(const char *prices, const char *gpu, double *out, struct err *err) {
-    struct words words;
-    int status = words_split(prices, &words, "--price", err);
-    for (size_t i = 0; status == 0 && i < words.n; i++) {
-        char *equals = strchr(words.word[i], '=');
-        if (equals == NULL || !num_f64(equals + 1, out) || *out <= 0) {
-            return err_usage(err, "--price: '%s' is not GPU=DOLLARS an hour", words.word[i]);
-        }
-        *equals = '\0';
-        if (strcmp(words.word[i], gpu) == 0) {
-            return 0;
-        }
+/* The dollars an hour of a word GPU=PRICE, whose '=' becomes its end. */
+static int read_price(char *word, double *out, struct err *err) {
+    char *equals = strchr(word, '=');
+    if (equals == NULL || equals == word || !num_f64(equals + 1, out) || *out <= 0) {
+        return err_usage(
+            err, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not '%s'", word);
     }
-    return status != 0 ? status : err_usage(err, "--price: the price of '%s' is missing", gpu);
+    *equals = '\0';
+    return 0;
 }
 
 /* A price list may know more cards than are compared, but no card that there is not. */
 static int take_prices(struct capacities *c, struct err *err) {
     struct words words = {.n = 0};
+    double price;
     int status = c->prices != NULL ? words_split(c->prices, &words, "--price", err) : 0;
     for (size_t i = 0; status == 0 && i < words.n; i++) {
         bool is_asked = false;
-        words.word[i][strcspn(words.word[i], "=")] = '\0';
-        for (size_t k = 0; k < c->found.n_configs; k++) {
-            is_asked |= strcmp(c->configs[k].asked.request.gpu, words.word[i]) == 0;
+        status = read_price(words.word[i], &price, err);
+        for (size_t k = 0; status == 0 && k < c->found.n_configs; k++) {
+            struct configuration *config = &c->configs[k];
+            if (strcmp(config->asked.request.gpu, words.word[i]) == 0) {
+                config->price = config->price > 0 ? config->price : price;
+                is_asked = true;
+            }
         }
-        status = is_asked ? 0 : gpu_check_name(words.word[i], err);
+        status = status != 0 || is_asked ? status : gpu_check_name(words.word[i], err);
     }
     for (size_t k = 0; status == 0 && k < c->found.n_configs; k++) {
         struct configuration *config = &c->configs[k];
-        config->price = 1;
-        if (c->prices != NULL) {
-            status = price_of(c->prices, config->asked.request.gpu, &config->price, err);
+        if (c->prices == NULL) {
+            config->price = 1;
+        } else if (!(config->price > 0)) {
+            status =
+                err_usage(err, "--price: the price of '%s' is missing", config->asked.request.gpu);
         }
     }
     return status;

@@ -15,7 +15,8 @@ static const struct option cite_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_cite[] = {cite_options, json_options, NULL};
+static const struct option *const options_of_cite[] = {cite_options, json_options, format_option,
+                                                       NULL};
 
 /* How far simulated numbers were from measured ones, by whose prices they were: rows of
  * docs/validation.md. */
@@ -241,6 +242,31 @@ static void print(const struct citing *c, const char *database) {
     printf("%s", n > 0 ? ".\n" : "");
 }
 
+/* What the text says, a row each. */
+static void print_table(const struct citing *c) {
+    const char *text;
+    json_t *unused;
+    struct table *table = table_open("what|is");
+    for (int fact = 0; fact < FACT_COUNT; fact++) {
+        json_object_foreach(c->facts[fact], text, unused) {
+            table_add(table, "s s", fact_words[fact].title, text);
+        }
+    }
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        char of_all[96];
+        snprintf(of_all, sizeof of_all, "%s (%zu of %zu runs)", warning_words[code], c->n_of[code],
+                 c->n);
+        if (c->n_of[code] > 0) {
+            table_add(table, "s s", "Cautions", of_all);
+        }
+    }
+    json_object_foreach(c->identities, text, unused) {
+        table_add(table, "s s", "Identities", text);
+    }
+    table_print(table, stdout);
+    table_close(table);
+}
+
 static int cite(const struct options *options, struct citing *c, struct err *err) {
     struct store *store = NULL;
     uint64_t run = 0;
@@ -263,6 +289,9 @@ static int cite(const struct options *options, struct citing *c, struct err *err
     }
     if (status == 0) {
         print(c, options->words[0]);
+        if (!table_is_text()) {
+            print_table(c);
+        }
     }
     return status;
 }

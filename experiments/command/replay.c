@@ -6,6 +6,7 @@
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
 #include "experiments/command/commands.h"
+#include "experiments/command/summary_tables.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/cli/cautions.h"
 #include "experiments/run/cli/interrupt.h"
@@ -187,8 +188,9 @@ static int print(const struct options *options, const struct composition *c,
     if (options_has(options, "json")) {
         (void)print_json(c, wanted, object, err);
     } else {
-        json_decref(object);
         print_text(c, wanted);
+        summary_tables(object);
+        json_decref(object);
     }
     return err->kind != ERR_NONE ? (int)err->kind : status;
 }
@@ -285,6 +287,11 @@ static int play(const struct options *options, const struct recorded *recorded, 
                 recorded->run, composition->changed);
     }
     status = status != 0 ? status : play_to_its_end(composition, &watch, err);
+    if (status == 0) {
+        const bool is_anew = composition->fleet != NULL; /* on a device: its times are measured */
+        accuracy_beware(&composition->accuracy,
+                        is_anew ? &composition->around : &composition->facts.warnings);
+    }
     status = status != 0 ? status : tell(options, composition, &wanted, err);
     if (status == 0 && is_interrupted(composition)) {
         status = say_interrupted(composition, err);

@@ -5,6 +5,7 @@
 #include "analysis/plot/timeline.h"
 #include "analysis/summary_output.h"
 #include "experiments/command/commands.h"
+#include "experiments/command/summary_tables.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/cli/interrupt.h"
 #include "experiments/run/cli/progress.h"
@@ -28,8 +29,8 @@ static const struct option own_options[] = {
 static const struct option *const options_of_run[] = {
     system_option,  device_options, policy_options,   backend_options,
     clock_options,  text_options,   workload_options, objective_options,
-    record_options, own_options,    json_options,     verbose_option,
-    NULL,
+    record_options, own_options,    json_options,     format_option,
+    verbose_option, NULL,
 };
 
 /* Where a run is recorded, besides its summary. */
@@ -213,6 +214,7 @@ static int print(const struct options *options, const struct composition *compos
     compose_print(composition, stdout);
     released_print(&composition->facts.system, 1, stdout);
     compose_print_warnings(composition, stdout);
+    summary_tables(object);
     json_decref(object);
     return 0;
 }

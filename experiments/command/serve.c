@@ -6,6 +6,7 @@
 
 #include "analysis/summary_output.h"
 #include "experiments/command/commands.h"
+#include "experiments/command/summary_tables.h"
 #include "experiments/run/asked.h"
 #include "sim/base/num.h"
 
@@ -50,8 +51,9 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_serve[] = {
-    own_options,       system_option,  device_options, policy_options, backend_options,
-    objective_options, record_options, json_options,   verbose_option, NULL,
+    own_options,     system_option,     device_options, policy_options,
+    backend_options, objective_options, record_options, json_options,
+    format_option,   verbose_option,    NULL,
 };
 
 static int read_clock(const struct options *options, struct serve_request *out, struct err *err) {
@@ -158,10 +160,11 @@ static int print(const struct options *options, const struct composition *run, s
     if (options_has(options, "json")) {
         return cmd_print_json(object, err);
     }
-    json_decref(object);
     summary_print(&run->summary, &run->facts, stdout);
     compose_print(run, stdout);
     compose_print_warnings(run, stdout);
+    summary_tables(object);
+    json_decref(object);
     return 0;
 }
 

@@ -443,6 +443,7 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     unsigned n_threads;
     struct campaign campaign = {.db = options_text(options, "db"),
                                 .resumes = true,
+                                .takes_some = true,
                                 .any_build = options_has(options, "any-build"),
                                 .bounds = options_has(options, "bound"),
                                 .stop = interrupt_catch()};

@@ -259,6 +259,7 @@ static int read_how(const struct options *options, struct trace_reading *how, st
                                   .where = options_text(options, "where"),
                                   .skip_failed = options_has(options, "skip-failed"),
                                   .skip_bad = options_has(options, "skip-bad"),
+                                  .names_skip_bad = true,
                                   .sorts = options_has(options, "sort")};
     int status = options_whole(options, "hash-tokens", 1, UINT32_MAX, &hash_tokens, err);
     how->hash_tokens = (uint32_t)hash_tokens;

@@ -108,6 +108,28 @@ class Tables(unittest.TestCase):
         row = table[(table["system"] == "fast-dllm") & (table["rate"] == 0.3) & (table["seed"] == 2)]
         self.assertEqual(row["latency_s.mean"].iloc[0], one["latency_s"]["mean"])
 
+    def test_a_key_that_commands_take_as_an_option_is_a_list(self):
+        few = {"systems": "dllm-serve", "rates": 0.5, "requests": 6, "gpu": "l40s"}
+        table = unmask.sweep(scheduler=["continuous", "look-ahead"], replicas=[1, 2], **few)
+        self.assertTrue(table.equals(unmask.sweep(set={"scheduler": ["continuous", "look-ahead"], "replicas": [1, 2]}, **few)))
+        self.assertEqual(list(zip(table["scheduler"], table["replicas"])),
+                         [("continuous", 1), ("look-ahead", 1), ("continuous", 2), ("look-ahead", 2)])
+        table = unmask.sweep(scheduler=ShortestFirst(), arrivals="poisson", **few)
+        self.assertRegex(table["scheduler"][0], "ShortestFirst")
+        self.assertEqual(len(unmask.sweep(host="default", **few)), 1)
+        self.assertEqual(unmask.sweep(host=["default", "dllm-serve-l40s"], **few)["host"].tolist(), ["default", "dllm-serve-l40s"])
+        with self.assertRaisesRegex(unmask.UsageError, "one list"):
+            unmask.sweep(scheduler="continuous", set={"scheduler": ["look-ahead"]}, **few)
+
+    def test_a_pair_that_cannot_be_is_a_row(self):
+        table = unmask.sweep(systems=["dllm-serve", "sdar"], models=["llada-8b", "sdar-8b"], gpu="h100", requests=4)
+        fails = table["no_result"].notna()
+        self.assertEqual(fails.tolist(), [False, True, True, False])
+        self.assertRegex(table["no_result"][1], "SDAR-8B-Chat is block-causal")
+        self.assertTrue((table["makespan_s"][~fails] > 0).all())
+        with self.assertRaisesRegex(unmask.UsageError, "block-causal"):
+            unmask.sweep(systems="sdar", models="llada-8b", gpu="h100", requests=4)
+
     def test_a_database_is_resumed_and_read(self):
         with tempfile.TemporaryDirectory() as folder:
             db = os.path.join(folder, "r.db")

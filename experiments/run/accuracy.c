@@ -10,6 +10,7 @@
 #include "experiments/run/cli/table.h"
 #include "sim/base/input/csv.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
 #include "sim/price/in_step.h"
@@ -416,13 +417,22 @@ json_t *accuracy_json(const struct accuracy *accuracy) {
 /* As files of older programs begin, too. */
 static const char csv_head[] = "submission,kind,steps";
 
+/* "device-shared process-stopped"; "-" of none. */
+static void write_codes(const struct warnings *beware, FILE *out) {
+    fputs(beware->n == 0 ? "-" : "", out);
+    for (unsigned i = 0; i < beware->n; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", warning_words[beware->items[i].code]);
+    }
+    fputc('\n', out);
+}
+
 static void write_row(const struct compared_step *step, size_t index, FILE *out) {
     fprintf(out, "%zu,%s,%" PRIu32 ",%d", index, step_class_names[step->kind], step->steps,
             step->unrolled);
     for (int i = 0; i < SYM_COUNT; i++) {
         fprintf(out, ",%" PRId64, step->sym[i]);
     }
-    fprintf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.6g,%.9g\n", step->predicted_device_ns,
+    fprintf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.6g,%.9g,", step->predicted_device_ns,
             step->predicted_host_ns, step->predicted_wall_ns, step->measured_device_ns,
             step->measured_wall_ns, signed_error(step->predicted_wall_ns, step->measured_wall_ns),
             step->idle_ns);
@@ -439,10 +449,11 @@ int accuracy_write(const struct accuracy *accuracy, const char *path, struct err
         fprintf(out.file, ",%s", symbol_names[i]);
     }
     fputs(",predicted_device_ns,predicted_host_ns,predicted_wall_ns,measured_device_ns,"
-          "measured_wall_ns,error,idle_ns\n",
+          "measured_wall_ns,error,idle_ns,beware\n",
           out.file);
     for (size_t i = 0; i < accuracy->n_steps; i++) {
         write_row(&accuracy->steps[i], i, out.file);
+        write_codes(&accuracy->beware, out.file);
     }
     return output_close(&out, true, err);
 }
@@ -457,6 +468,7 @@ enum {
     COLUMN_DEVICE,
     COLUMN_WALL,
     COLUMN_IDLE,
+    COLUMN_BEWARE,
     COLUMN_SYM
 };
 enum { READ_COLUMNS = COLUMN_SYM + SYM_COUNT };
@@ -467,7 +479,7 @@ static const uint64_t max_count = UINT32_MAX, max_product = UINT64_C(1) << 53;
 /* Ends with NULL. */
 static void name_columns(const char *names[READ_COLUMNS + 1]) {
     static const char *const first[COLUMN_SYM] = {
-        "kind", "steps", "unrolled", "measured_device_ns", "measured_wall_ns", "idle_ns"};
+        "kind", "steps", "unrolled", "measured_device_ns", "measured_wall_ns", "idle_ns", "beware"};
     memcpy(names, first, sizeof first);
     for (int i = 0; i < SYM_COUNT; i++) {
         names[COLUMN_SYM + i] = symbol_names[i];
@@ -477,9 +489,11 @@ static void name_columns(const char *names[READ_COLUMNS + 1]) {
 
 /* Tables from before exact policies lack their symbols, which were 0, as those of rows sampled or
  * projected apart are wherever steps are recorded: what runs them samples all. Older ones do not
- * say, either, how long the card idled before a step, nor which steps were issued at once. */
+ * say, either, how long the card idled before a step, nor which steps were issued at once, nor
+ * whether times are the device's own. */
 static uint64_t optional_columns(void) {
-    uint64_t columns = UINT64_C(1) << COLUMN_IDLE | UINT64_C(1) << COLUMN_UNROLLED;
+    uint64_t columns =
+        UINT64_C(1) << COLUMN_IDLE | UINT64_C(1) << COLUMN_UNROLLED | UINT64_C(1) << COLUMN_BEWARE;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
         bool is_optional =
             symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
@@ -531,6 +545,40 @@ static int read_time(const struct csv *csv, int column, bool may_be_unknown, dou
     return csv_bad(csv, column,
                    may_be_unknown ? "a time from 0 to 1e18 ns" : "a time above 0 and up to 1e18 ns",
                    err);
+}
+
+void accuracy_beware(struct accuracy *accuracy, const struct warnings *of_run) {
+    for (unsigned i = 0; i < of_run->n; i++) {
+        const struct warning *warning = &of_run->items[i];
+        if (warning_spoils_times(warning->code)) {
+            warnings_add(&accuracy->beware, warning->code, warning->value, "%s", warning->text);
+        }
+    }
+}
+
+/* The codes, of which a row has those of the whole run. */
+static int read_beware(const struct csv *csv, struct warnings *out, struct err *err) {
+    const char *rest = csv_field(csv, COLUMN_BEWARE), *word;
+    size_t length;
+    if (rest[0] == '\0' || strcmp(rest, "-") == 0) {
+        return 0;
+    }
+    while (name_next(&rest, " ", &word, &length)) {
+        int code = 0;
+        while (code < WARNING_CODE_COUNT && !(warning_spoils_times((enum warning_code)code) &&
+                                              strlen(warning_words[code]) == length &&
+                                              strncmp(warning_words[code], word, length) == 0)) {
+            code++;
+        }
+        if (code == WARNING_CODE_COUNT) {
+            return csv_bad(csv, COLUMN_BEWARE, "-, device-shared, device-slowed or process-stopped",
+                           err);
+        }
+        warnings_add(out, (enum warning_code)code, (double)NAN,
+                     "the run that measured these steps was marked so: their times are not the "
+                     "device's own, and errors are of what else happened, too");
+    }
+    return 0;
 }
 
 /* What holds between the sums of any batch (shape_add): a + b = c, or a + b <= c; a `b` of
@@ -643,7 +691,7 @@ static int check_system(const struct csv *csv, const struct system *system,
 }
 
 static int read_row(struct csv *csv, const struct system *system, struct compared_step *out,
-                    struct err *err) {
+                    struct warnings *beware, struct err *err) {
     uint64_t n, unrolled;
     *out = (struct compared_step){0};
     if (csv_row(csv, err) != 0) {
@@ -663,6 +711,7 @@ static int read_row(struct csv *csv, const struct system *system, struct compare
         status != 0 ? status : read_time(csv, COLUMN_DEVICE, true, &out->measured_device_ns, err);
     status = status != 0 ? status : read_time(csv, COLUMN_WALL, false, &out->measured_wall_ns, err);
     status = status != 0 ? status : read_time(csv, COLUMN_IDLE, true, &out->idle_ns, err);
+    status = status != 0 ? status : read_beware(csv, beware, err);
     status = status != 0 ? status : check_laws(csv, out->sym, err);
     return status != 0 ? status : check_system(csv, system, out->sym, err);
 }
@@ -701,7 +750,7 @@ static int read_rows(struct csv *csv, struct accuracy *accuracy, struct err *err
     int status = csv_first(csv, names, optional_columns(), false, err);
     while (status == 0 && (status = csv_line(csv, &more, err)) == 0 && more) {
         struct compared_step step;
-        status = read_row(csv, accuracy->system, &step, err);
+        status = read_row(csv, accuracy->system, &step, &accuracy->beware, err);
         status = status != 0 ? status : predict(sim, accuracy->system, &step, err);
         if (status == 0) {
             accuracy->steps =

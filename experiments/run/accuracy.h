@@ -11,6 +11,7 @@
 
 #include "engine/live.h"
 #include "experiments/run/retiming.h"
+#include "sim/base/warning.h"
 #include "sim/system/system.h"
 
 enum step_class {
@@ -41,6 +42,7 @@ struct accuracy {
     const struct system *system;
     struct compared_step *steps; /* of each submission, in order */
     size_t n_steps, room;
+    struct warnings beware; /* that their times are not the device's own */
     /* The requests at predicted and at measured times, in the recorded batches; and whether they
      * are known, all of them: not from a file of steps, nor of a run that was cut short. */
     struct retiming predicted, measured;
@@ -85,7 +87,12 @@ uint32_t accuracy_by_operator(const struct accuracy *accuracy, uint32_t kind);
 void accuracy_print(const struct accuracy *accuracy, FILE *out);
 json_t *accuracy_json(const struct accuracy *accuracy);
 
-/* One row per submission; of steps that were carried out one by one, each has a row. */
+/* Of warnings of the run that measured the steps keeps what says that its times are not the
+ * device's own. */
+void accuracy_beware(struct accuracy *accuracy, const struct warnings *of_run);
+
+/* One row per submission; of steps that were carried out one by one, each has a row. Its column
+ * `beware` has the codes of those warnings, "-" of none. */
 int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err);
 
 /* What was measured, from such a file, with predictions of the system as it is now: those of the

@@ -117,6 +117,7 @@ const struct option workload_options[] = {
     {"hash-tokens", "N", "what a trace's hash ids stand for; default: as its rows say", false},
     {"where", "NAME=VALUE,...", "which rows of a trace count; != for those that do not", false},
     {"skip-failed", NULL, "leave out rows of a trace that failed or have no tokens", false},
+    {"skip-bad", NULL, "leave out rows of a trace that cannot be read, and say how many", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -235,11 +236,10 @@ static int read_settings(const struct options *options, struct asked *asked, str
         asked_set(asked, "workload.arrivals", arrivals, "--arrivals", err) != 0) {
         return (int)err->kind;
     }
-    static const char *const readings[][2] = {{"columns", "workload.columns"},
-                                              {"time-unit", "workload.time_unit"},
-                                              {"hash-tokens", "workload.hash_tokens"},
-                                              {"where", "workload.where"},
-                                              {"skip-failed", "workload.skip_failed"}};
+    static const char *const readings[][2] = {
+        {"columns", "workload.columns"},         {"time-unit", "workload.time_unit"},
+        {"hash-tokens", "workload.hash_tokens"}, {"where", "workload.where"},
+        {"skip-failed", "workload.skip_failed"}, {"skip-bad", "workload.skip_bad"}};
     for (size_t i = 0; i < sizeof readings / sizeof readings[0]; i++) {
         const char *value = options_text(options, readings[i][0]);
         char place[32];

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "analysis/caution.h"
 #include "analysis/store/store.h"
 #include "sim/base/input/csv.h"
 #include "sim/base/mem.h"
@@ -135,21 +136,12 @@ struct only_run {
 
 /* The sentence, to be freed; NULL: there is none. */
 static char *read_spoilt(const char *summary) {
-    static const enum warning_code codes[] = {WARNING_DEVICE_SHARED, WARNING_DEVICE_SLOWED,
-                                              WARNING_PROCESS_STOPPED};
     json_t *read = summary != NULL ? json_loads(summary, 0, NULL) : NULL;
-    const json_t *warnings = json_object_get(read, "warnings");
+    const struct warnings warnings = caution_read(read);
     char *found = NULL;
-    for (size_t i = 0; i < json_array_size(warnings) && found == NULL; i++) {
-        const json_t *warning = json_array_get(warnings, i);
-        const char *code = json_string_value(json_object_get(warning, "code"));
-        const char *text = json_string_value(json_object_get(warning, "text"));
-        for (size_t c = 0; c < sizeof codes / sizeof codes[0]; c++) {
-            if (code != NULL && text != NULL && strcmp(code, warning_words[codes[c]]) == 0) {
-                found = mem_text(text);
-                break;
-            }
-        }
+    for (unsigned i = 0; i < warnings.n && found == NULL; i++) {
+        const struct warning *warning = &warnings.items[i];
+        found = warning_spoils_times(warning->code) ? mem_text(warning->text) : NULL;
     }
     json_decref(read);
     return found;

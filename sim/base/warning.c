@@ -43,6 +43,11 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_INCOMPLETE] = "incomplete",
 };
 
+bool warning_spoils_times(enum warning_code code) {
+    return code == WARNING_DEVICE_SHARED || code == WARNING_DEVICE_SLOWED ||
+           code == WARNING_PROCESS_STOPPED;
+}
+
 void warnings_add(struct warnings *warnings, enum warning_code code, double value,
                   const char *format, ...) {
     struct warning warning = {.code = code, .value = value};

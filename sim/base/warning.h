@@ -3,6 +3,8 @@
 #ifndef UNMASK_SIM_BASE_WARNING_H
 #define UNMASK_SIM_BASE_WARNING_H
 
+#include <stdbool.h>
+
 enum warning_code {
     WARNING_SATURATED,            /* offered more than it served: latencies depend on the length */
     WARNING_SATURATION_UNKNOWN,   /* the run does not tell whether the system keeps up */
@@ -42,6 +44,10 @@ enum { WARNING_CODE_COUNT = WARNING_INCOMPLETE + 1, WARNINGS_MAX = 24, WARNING_C
 
 /* "saturated", "rejected", ...: what JSON carries as `code`; NULL after the last. */
 extern const char *const warning_words[WARNING_CODE_COUNT + 1];
+
+/* Whether it says that a live run's times are not the device's own: device-shared, device-slowed,
+ * process-stopped. */
+bool warning_spoils_times(enum warning_code code);
 
 struct warning {
     enum warning_code code;

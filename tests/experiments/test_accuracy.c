@@ -153,6 +153,47 @@ TEST(steps_that_attend_by_patterns_are_read_back) {
     system_close(system);
 }
 
+/* A mark of the run goes into the file of its steps, and is told by who reads it. */
+TEST(steps_of_a_marked_run_say_so) {
+    struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
+    struct rng rng = rng_stream(2, "accuracy");
+    struct accuracy written;
+    struct err err = {0};
+    struct step_shape shape;
+    struct warnings of_run = {.n = 0};
+    warnings_add(&of_run, WARNING_PROCESS_STOPPED, 1, "stopped once");
+    warnings_add(&of_run, WARNING_DEVICE_SHARED, 1, "another one computed");
+    warnings_add(&of_run, WARNING_HOST_ASSUMED, 1, "the host is assumed");
+    accuracy_init(&written, system, 1, 0);
+    random_shape(&rng, &shape);
+    struct compared_step step = priced_step(system, &shape);
+    step.measured_device_ns = step.measured_wall_ns = 1000000;
+    accuracy_add(&written, &step);
+    accuracy_beware(&written, &of_run);
+    const char *path = scratch_path("marked.csv");
+    ck_assert_msg(accuracy_write(&written, path, &err) == 0, "%s", err.text);
+    struct accuracy again = read_file(path, system);
+    ck_assert_uint_eq(again.beware.n, 2);
+    ck_assert_int_eq(again.beware.items[0].code, WARNING_DEVICE_SHARED);
+    ck_assert_int_eq(again.beware.items[1].code, WARNING_PROCESS_STOPPED);
+    accuracy_fini(&again);
+    accuracy_fini(&written);
+    system_close(system);
+    struct output told = CLI("profile", "accuracy", "--gpu", "a100-80g", "--steps", path);
+    ASSERT_SAYS(told.out, "2 cautions: device shared, process stopped; --verbose explains");
+    output_free(&told);
+    char *text = PRINTS("profile", "accuracy", "--gpu", "a100-80g", "--steps", path, "--json");
+    ASSERT_SAYS(text, "\"code\": \"device-shared\"");
+    free(text);
+    char *csv = scratch_read(path);
+    char *mark = strstr(csv, ",device-shared process-stopped");
+    ck_assert_ptr_nonnull(mark);
+    memcpy(mark, ",device-stared", 14);
+    REFUSES(1, "expected -, device-shared, device-slowed or process-stopped", "profile", "accuracy",
+            "--gpu", "a100-80g", "--steps", scratch_write("stared.csv", csv));
+    free(csv);
+}
+
 TEST(a_written_file_read_back_gives_the_same_tables) {
     enum { N = 500 };
     struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
@@ -327,15 +368,16 @@ TEST(a_replay_and_its_file_are_judged_alike) {
     judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, SMALL, "--json"));
 }
 
-/* The last column of the file, of each row. */
+/* The last column but one of the file, of each row. */
 static size_t idle_of(const char *path, double *idle_ns, size_t most) {
     char *text = scratch_read(path);
     size_t n = 0;
-    ck_assert_int_eq(strncmp(strchr(text, '\n') - strlen(",error,idle_ns"), ",error,idle_ns", 14),
+    ck_assert_int_eq(strncmp(strchr(text, '\n') - strlen(",idle_ns,beware"), ",idle_ns,beware", 15),
                      0);
     for (const char *line = strchr(text, '\n') + 1; *line != '\0'; line = strchr(line, '\n') + 1) {
         const char *last = memrchr(line, ',', strcspn(line, "\n"));
         ck_assert(last != NULL && n < most);
+        last = memrchr(line, ',', (size_t)(last - line));
         idle_ns[n++] = atof(last + 1);
     }
     free(text);

@@ -351,8 +351,11 @@ TEST(what_makes_no_sense_is_refused) {
     /* Before a search that would take hours. */
     REFUSES(2, "--price: the price of 'rtx4090' is missing", "capacity", "--requests", "500000000",
             "--gpu", "rtx4090", "--slo", "p99 latency<8s", "--price", "l40s=2");
-    REFUSES(2, "--price: 'l40s=free' is not GPU=DOLLARS an hour", "capacity", "--requests",
-            "500000000", "--slo", "p99 latency<8s", "--price", "l40s=free");
+    REFUSES(2, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not 'l40s=free'",
+            "capacity", "--requests", "500000000", "--slo", "p99 latency<8s", "--price",
+            "l40s=free");
+    REFUSES(2, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not '2.5'",
+            "capacity", "--requests", "500000000", "--slo", "p99 latency<8s", "--price", "2.5");
     REFUSES(2, "--over: 'replicas' is not KEY=A,B,...", "capacity", "--over", "replicas", "--slo",
             "p99 latency<8s");
 }

@@ -345,6 +345,11 @@ TEST(policies_are_compared_over_a_key) {
                   "--requests", "20");
     ck_assert_msg(strstr(text, "\nmax_requests=4 ") != NULL, "%s", text);
     free(text);
+    /* Names that hold commas are told apart, and lines about the same stand together. */
+    text = PRINTS("compare", "--roofline", PAIR, "--over", "max_requests=2,4", "--requests", "6");
+    ASSERT_SAYS(text, "max_requests=2 (dllm-serve, max_requests=2; fast-dllm, max_requests=2)\n"
+                      "settings     max_requests=4 (dllm-serve, max_requests=4; ");
+    free(text);
     /* Without --systems the one that serves the model. */
     all = JSON("compare", "--roofline", "--model", "sdar-8b", "--over", "max_requests=2,4",
                "--requests", "4");

@@ -117,4 +117,73 @@ TEST(what_is_fitted_is_a_table_too) {
     output_free(&fit);
 }
 
+/* One row of a run, and one of each of its times; what people read is not lost. */
+TEST(a_run_is_a_table_too) {
+    struct output csv = CLI("run", "--gpu", "l40s", "--requests", "6", "--set",
+                            "workload.tenant=uniform", "--format", "csv");
+    LINES(csv.out, "system,model,gpu,offered req/s,tok/s,mean_s,", "dllm-serve,llada-8b,l40s,", "",
+          "time_s,mean,p50,", "latency,", "ttft,", "queue,", "tpot,", "", "tenant,requests,", "0,",
+          "1,");
+    ASSERT_SAYS(csv.err, "throughput  ");
+    output_free(&csv);
+    const char *db = scratch_path("formats.db");
+    struct output made = CLI("run", "--gpu", "l40s", "--requests", "6", "--levels", "steps", "--db",
+                             db, "--slo-latency", "10s", "--bound", "--format", "markdown");
+    ASSERT_SAYS(made.out, " | goodput req/s | attain_% | ");
+    output_free(&made);
+    struct output replay = CLI("replay", "--db", db, "--run", "1", "--format", "csv");
+    ASSERT_SAYS(replay.out, "\ndllm-serve,llada-8b,l40s,");
+    output_free(&replay);
+    struct output cite = CLI("cite", db, "--format", "csv");
+    ASSERT_SAYS(cite.out, "what,is\nProgram,");
+    ASSERT_SAYS(cite.out, "\nModels and GPUs,llada-8b on l40s\n");
+    ASSERT_SAYS(cite.err, "Methodology");
+    output_free(&cite);
+}
+
+TEST(what_a_plug_in_was_tried_in_is_a_table) {
+    struct output csv = CLI("check-plugin", suite_plugin("template_scheduler"), "--format", "csv");
+    ASSERT_SAYS(csv.out, "situation,promises,calls\none request alone,ok,");
+    ASSERT_SAYS(csv.err, "every promise kept");
+    output_free(&csv);
+    csv = CLI("check-plugin", suite_plugin("bad_crowded"), "--format", "csv");
+    ck_assert_int_eq(csv.status, 1);
+    ck_assert_uint_eq(count(csv.out, ",broken,\n"), 1);
+    output_free(&csv);
+}
+
+/* The commands that have no --format print no table. */
+TEST(every_command_that_prints_a_table_has_a_format) {
+    static const char *const without[] = {"report",        "profile pack", "profile add",
+                                          "trace convert", "generate",     "merge"};
+    struct output help = CLI("--help");
+    size_t n = 0;
+    for (char *rest = NULL, *line = strtok_r(help.out, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char name[20] = "";
+        if (strncmp(line, "  ", 2) != 0 || strlen(line) < 20) {
+            continue;
+        }
+        snprintf(name, sizeof name, "%.18s", line + 2);
+        for (size_t end = strlen(name); end > 0 && name[end - 1] == ' ';) {
+            name[--end] = '\0';
+        }
+        bool is_without = false;
+        for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
+            is_without = is_without || strcmp(without[i], name) == 0;
+        }
+        char *space = strchr(name, ' ');
+        if (space != NULL) {
+            *space = '\0';
+        }
+        struct output one = space != NULL ? CLI(name, space + 1, "--help") : CLI(name, "--help");
+        ck_assert_int_eq(one.status, 0);
+        ck_assert_msg((strstr(one.out, "--format FORMAT") == NULL) == is_without, "%s", line);
+        output_free(&one);
+        n++;
+    }
+    ck_assert_uint_ge(n, 30);
+    output_free(&help);
+}
+
 SUITE("formats")

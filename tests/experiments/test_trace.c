@@ -601,7 +601,18 @@ TEST(rows_that_cannot_be_read_are_left_out_and_counted_where_asked) {
     ck_assert_ptr_nonnull(strstr(output.err, "left out 4 rows that cannot be read; the first: "));
     ck_assert_ptr_nonnull(strstr(output.err, "bad.csv:3: found 'abc' in input_tokens"));
     output_free(&output);
-    REFUSES(1, "bad.csv:3: found 'abc'", "trace", "convert", path);
+    REFUSES(1, "bad.csv:3: found 'abc' in input_tokens", "trace", "convert", path);
+    REFUSES(1, "(--skip-bad leaves out rows that cannot be read)", "trace", "convert", path);
+    /* So does every command that serves a trace. */
+    REFUSES(1, "(--skip-bad leaves out rows that cannot be read)", "run", "--workload", path);
+    output = CLI("run", "--workload", path, "--skip-bad", "--json");
+    ck_assert_int_eq(output.status, 0);
+    ASSERT_SAYS(output.out, "\"completed\": 3");
+    output_free(&output);
+    output = CLI("compare", "--systems", "dllm-serve", "--workload", path, "--skip-bad");
+    ck_assert_int_eq(output.status, 0);
+    ASSERT_SAYS(output.out, "Left out 4 rows of the trace that cannot be read.");
+    output_free(&output);
     path = scratch_write("worse.csv", "arrival_us,input_tokens,output_tokens\nx\n");
     REFUSES(1, "others that cannot be read), expected at least one request", "trace", "info", path,
             "--skip-bad");

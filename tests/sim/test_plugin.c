@@ -233,7 +233,7 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
     const char *path = suite_plugin(name);
     FILE *report = tmpfile();
     ck_assert_ptr_nonnull(report);
-    int status = check_plugin(path, report, &err);
+    int status = check_plugin(path, report, NULL, &err);
     ck_assert_int_eq(status, sentence[0] == '\0' ? 0 : ERR_WORLD);
     snprintf(expected, sizeof expected, "%s%s", sentence[0] == '\0' ? "" : path, sentence);
     ASSERT_SAYS(err.text, expected);
@@ -290,7 +290,8 @@ TEST(check_plugin_finds_accidents) {
         FILE *nowhere = fopen("/dev/null", "w");
         ck_assert_ptr_nonnull(nowhere);
         snprintf(name, sizeof name, "accident_%s", cases[i].name);
-        ck_assert_msg(check_plugin(suite_plugin(name), nowhere, &err) == ERR_WORLD, "%s", name);
+        ck_assert_msg(check_plugin(suite_plugin(name), nowhere, NULL, &err) == ERR_WORLD, "%s",
+                      name);
         ck_assert_msg(strstr(err.text, cases[i].says) != NULL &&
                           strstr(err.text, cases[i].advice) != NULL,
                       "%s: %s", name, err.text);

@@ -128,9 +128,28 @@ _AXES = {"systems": "configurations of policies", "models": "models", "gpus": "G
          "seeds": "of all random streams; a number: seeds 1 to it"}
 
 
+# Keys that commands take as options; in a sweep each is a list like those of `set`.
+_KEYS = {**{key: key for key in ("scheduler", "cache", "decoder", "router", "planner", "runtime", "host", "replicas")},
+         "arrivals": "workload.arrivals"}
+
+
+def _keys(options, settings):
+    """`set` with what options say of the same keys, which are taken out. One host is an option of `unmask sweep`."""
+    found = dict(settings or {})
+    for name, key in _KEYS.items():
+        value = options.get(name)
+        if value is None or name == "host" and not _values.is_many(value) and "," not in str(value):
+            continue
+        if key in found:
+            raise UsageError(f"{name}= and set={{'{key}': ...}} are one list: give one of them")
+        found[key] = options.pop(name)
+    return found
+
+
 def _axes(options, settings):
     """The lists of a sweep, taken out of its options, by the keys of its file."""
     axes = {}
+    settings = _keys(options, settings)
     for name in list(options):
         key = name if name in _AXES else name + "s"
         if key not in _AXES or options[name] is None:
@@ -145,7 +164,7 @@ def _axes(options, settings):
             values = range(1, int(values) + 1)
         axes[key] = values
     axes = {key: axes[key] for key in _AXES if key in axes}
-    axes.update({f"set.{key}": values for key, values in (settings or {}).items()})
+    axes.update({f"set.{key}": values for key, values in settings.items()})
     return axes
 
 
@@ -162,6 +181,7 @@ def _number(text):
 _LISTS = [(name, meaning) for key, of in _AXES.items()
           for name, meaning in [(key, of), *([(key[:-1], f"short for {key} of one value")] if key not in (
               "input_tokens", "output_tokens", "requests") else [])]]
+_LISTS += [(name, f"one or several, as set={{'{key}': ...}}") for name, key in _KEYS.items()]
 
 
 def _has_results(out):
@@ -172,12 +192,12 @@ def _has_results(out):
         return False
 
 
-@options_of("sweep", _LISTS, without=("seeds",))
+@options_of("sweep", _LISTS, without=("seeds", "host"))
 def sweep(set=None, **options):
     """Every combination of lists, a row each: a DataFrame whose columns are the lists' names and the fields of
     `run` ("latency_s.p99"). Lists: systems, models, gpus, workloads, rates, input_tokens, output_tokens, requests,
-    seeds (or how many; `seed` is that one, as for `run`), and `set={"cache.retention": [0.3, 0.5]}`; whatever can be
-    iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
+    seeds (or how many; `seed` is that one, as for `run`), scheduler, cache and the other policies, and
+    `set={"cache.retention": [0.3, 0.5]}` for every other key; whatever can be iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
     that does not fit, or fails, has its reason in the column `no_result` and nothing else; where all fail the call does. With
     `against="scheduler=knee"` the columns `difference.` have what a row has more than that of `knee` with the same seed."""
     _tables.needed("pandas", "sweep")

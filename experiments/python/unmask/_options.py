@@ -51,6 +51,7 @@ _G6 = (
     ("hash-tokens", "N", "what a trace's hash ids stand for; default: as its rows say"),
     ("where", "NAME=VALUE,...", "which rows of a trace count; != for those that do not"),
     ("skip-failed", None, "leave out rows of a trace that failed or have no tokens"),
+    ("skip-bad", None, "leave out rows of a trace that cannot be read, and say how many"),
 )
 _G7 = (
     ("slo-latency", "TIME", "objective for goodput, such as 30s"),
@@ -73,6 +74,8 @@ _G10 = (
 _G11 = (
 )
 _G12 = (
+)
+_G13 = (
     ("systems", "A,B,...", "the systems; ratios are to the first, or to --against (default with --over: the system of `run`)"),
     ("over", "KEY=A,B,...", "each system with each of these values: of gpu or a key, such as scheduler"),
     ("against", "KEY=VALUE", "whom ratios and differences are to: of system or the key of --over (default: the first)"),
@@ -80,10 +83,8 @@ _G12 = (
     ("same-requests", None, "measure by the requests that every system served"),
     ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
-_G13 = (
-    ("j", "N", "threads (default: as many as cores)"),
-)
 _G14 = (
+    ("j", "N", "threads (default: as many as cores)"),
 )
 _G15 = (
     ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
@@ -113,7 +114,7 @@ _G19 = (
     ("seeds", "N", "search with N seeds, from --seed on (default: 1)"),
     ("within", "PERCENT", "how near the capacity is met (default: 1)"),
     ("no-curve", None, "leave out the rates around the capacity: faster, but lower rates that miss go unnoticed"),
-    ("price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs"),
+    ("price", "GPU=PRICE,...", "dollars an hour for each GPU; without it cost is counted in GPUs"),
     ("out", "DIR", "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder; with --rate fleets.svg, .png, .pdf, .csv"),
 )
 _G20 = (
@@ -350,36 +351,36 @@ _G49 = (
 )
 
 OPTIONS = {
-    "run": _G0 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G9 + _G10 + _G11,
-    "compare": _G12 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G13 + _G10 + _G14 + _G11,
-    "sweep": _G15 + _G16 + _G3 + _G4 + _G5 + _G7 + _G17 + _G18 + _G13 + _G10 + _G14 + _G11,
-    "capacity": _G19 + _G1 + _G2 + _G6 + _G13 + _G10 + _G14 + _G11,
-    "bound": _G20 + _G1 + _G2 + _G6 + _G7 + _G13 + _G10 + _G14 + _G11,
+    "run": _G0 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G9 + _G10 + _G11 + _G12,
+    "compare": _G13 + _G1 + _G2 + _G3 + _G4 + _G5 + _G6 + _G7 + _G8 + _G14 + _G10 + _G11 + _G12,
+    "sweep": _G15 + _G16 + _G3 + _G4 + _G5 + _G7 + _G17 + _G18 + _G14 + _G10 + _G11 + _G12,
+    "capacity": _G19 + _G1 + _G2 + _G6 + _G14 + _G10 + _G11 + _G12,
+    "bound": _G20 + _G1 + _G2 + _G6 + _G7 + _G14 + _G10 + _G11 + _G12,
     "figure": _G21,
-    "plot": _G22 + _G23 + _G10 + _G14 + _G11,
+    "plot": _G22 + _G23 + _G10 + _G11 + _G12,
     "report": _G24,
-    "explain": _G0 + _G1 + _G2 + _G25 + _G3 + _G26 + _G10 + _G14 + _G11,
-    "plan": _G0 + _G1 + _G2 + _G25 + _G27 + _G28 + _G29 + _G10 + _G14 + _G11,
-    "plan lmax": _G30 + _G2 + _G10 + _G14 + _G11,
-    "plan latency": _G31 + _G1 + _G2 + _G3 + _G10 + _G14 + _G11,
-    "plan allocator": _G32 + _G10 + _G14,
-    "profile": _G33 + _G10 + _G14,
-    "profile transfer": _G34 + _G10 + _G14,
-    "profile accuracy": _G35 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
+    "explain": _G0 + _G1 + _G2 + _G25 + _G3 + _G26 + _G10 + _G11 + _G12,
+    "plan": _G0 + _G1 + _G2 + _G25 + _G27 + _G28 + _G29 + _G10 + _G11 + _G12,
+    "plan lmax": _G30 + _G2 + _G10 + _G11 + _G12,
+    "plan latency": _G31 + _G1 + _G2 + _G3 + _G10 + _G11 + _G12,
+    "plan allocator": _G32 + _G10 + _G11,
+    "profile": _G33 + _G10 + _G11,
+    "profile transfer": _G34 + _G10 + _G11,
+    "profile accuracy": _G35 + _G0 + _G1 + _G2 + _G10 + _G11 + _G12,
     "profile pack": _G36,
     "profile add": _G37 + _G10,
-    "trace info": _G38 + _G39 + _G40 + _G10 + _G14,
+    "trace info": _G38 + _G39 + _G40 + _G10 + _G11,
     "trace convert": _G41 + _G39 + _G40,
-    "list": _G10 + _G14,
-    "calibrate": _G42 + _G10 + _G14,
-    "generate": _G0 + _G2 + _G3 + _G5 + _G43 + _G10 + _G11,
-    "replay": _G44 + _G3 + _G10 + _G14 + _G11,
-    "serve": _G45 + _G0 + _G1 + _G2 + _G3 + _G7 + _G8 + _G10 + _G11,
-    "validate": _G46 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
-    "server": _G46 + _G0 + _G1 + _G2 + _G10 + _G14 + _G11,
-    "check-plugin": (),
-    "fit": _G47 + _G10 + _G14,
-    "sensitivity": _G48 + _G13 + _G10 + _G14,
+    "list": _G10 + _G11,
+    "calibrate": _G42 + _G10 + _G11,
+    "generate": _G0 + _G2 + _G3 + _G5 + _G43 + _G10 + _G12,
+    "replay": _G44 + _G3 + _G10 + _G11 + _G12,
+    "serve": _G45 + _G0 + _G1 + _G2 + _G3 + _G7 + _G8 + _G10 + _G11 + _G12,
+    "validate": _G46 + _G0 + _G1 + _G2 + _G10 + _G11 + _G12,
+    "server": _G46 + _G0 + _G1 + _G2 + _G10 + _G11 + _G12,
+    "check-plugin": _G11,
+    "fit": _G47 + _G10 + _G11,
+    "sensitivity": _G48 + _G14 + _G10 + _G11,
     "merge": _G10,
-    "cite": _G49 + _G10,
+    "cite": _G49 + _G10 + _G11,
 }

@@ -57,7 +57,7 @@ enum { MOST_NAMES = 6 };
 static void print_names(const json_t *names, FILE *out) {
     size_t n = json_array_size(names), n_shown = n > MOST_NAMES ? MOST_NAMES - 1 : n;
     for (size_t i = 0; i < n_shown; i++) {
-        fprintf(out, "%s%s", i == 0 ? " (" : ", ", json_string_value(json_array_get(names, i)));
+        fprintf(out, "%s%s", i == 0 ? " (" : "; ", json_string_value(json_array_get(names, i)));
     }
     if (n_shown < n) {
         fprintf(out, " and %zu others", n - n_shown);

@@ -383,19 +383,42 @@ void said_add(struct said *said, const char *name, char *text) {
     }
 }
 
+/* How wide the first word of a line is: what it is about. */
+enum { LABEL_CHARS = 13 };
+
+/* "(a; b)", of those of whom a line is where it is not of all; a name may hold commas. */
+static void print_line(const char *line, const json_t *names, size_t n, FILE *out) {
+    const bool is_of_some = json_array_size(names) < n;
+    fputs(line, out);
+    for (size_t i = 0; is_of_some && i < json_array_size(names); i++) {
+        fprintf(out, "%s%s", i == 0 ? " (" : "; ", json_string_value(json_array_get(names, i)));
+    }
+    fputs(is_of_some ? ")\n" : "\n", out);
+}
+
+/* Whether an earlier line than that at `at` begins so. */
+static bool is_begun(json_t *lines, void *at) {
+    const char *label = json_object_iter_key(at);
+    for (void *i = json_object_iter(lines); i != at; i = json_object_iter_next(lines, i)) {
+        if (strncmp(json_object_iter_key(i), label, LABEL_CHARS) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lines about the same stand together, where the first of them came. */
 void said_print(struct said *said, FILE *out) {
-    const char *line;
-    json_t *names, *name;
-    size_t i;
-    json_object_foreach(said->lines, line, names) {
-        fputs(line, out);
-        json_array_foreach(names, i, name) {
-            if (json_array_size(names) < said->n) {
-                fprintf(out, "%s%s", i == 0 ? " (" : ", ", json_string_value(name));
+    json_t *lines = said->lines;
+    for (void *i = json_object_iter(lines); i != NULL; i = json_object_iter_next(lines, i)) {
+        const char *label = json_object_iter_key(i);
+        for (void *k = is_begun(lines, i) ? NULL : i; k != NULL;
+             k = json_object_iter_next(lines, k)) {
+            if (strncmp(json_object_iter_key(k), label, LABEL_CHARS) == 0) {
+                print_line(json_object_iter_key(k), json_object_iter_value(k), said->n, out);
             }
         }
-        fputs(json_array_size(names) < said->n ? ")\n" : "\n", out);
     }
-    json_decref(said->lines);
+    json_decref(lines);
     *said = (struct said){0};
 }

@@ -332,13 +332,20 @@ static int open_store(struct work *work, struct err *err) {
 }
 
 static int verdict(const struct campaign *campaign, struct err *err) {
+    const struct err *first = NULL;
+    size_t n = 0, n_wrong = 0;
     for (size_t i = 0; i < campaign->n; i++) {
-        if (campaign->points[i].err.kind == ERR_USAGE) {
-            *err = campaign->points[i].err;
-            return (int)err->kind;
-        }
+        const struct campaign_point *point = &campaign->points[i];
+        const bool is_wrong = point->err.kind == ERR_USAGE;
+        first = is_wrong && first == NULL ? &point->err : first;
+        n += campaign_has(campaign, i);
+        n_wrong += is_wrong;
     }
-    return 0;
+    if (first == NULL || (campaign->takes_some && n_wrong < n)) {
+        return 0;
+    }
+    *err = *first;
+    return (int)err->kind;
 }
 
 /* "3 to 7, 9", of the points that were not recorded. */

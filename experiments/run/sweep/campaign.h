@@ -34,9 +34,10 @@ struct campaign {
     size_t n;
     const char *db; /* NULL: nothing is recorded */
     enum store_level level;
-    bool resumes;           /* skip what the database holds */
-    bool any_build;         /* ... also where another build of this program recorded it */
-    bool keeps_requests;    /* of every point; not with resumes */
+    bool resumes;        /* skip what the database holds */
+    bool any_build;      /* ... also where another build of this program recorded it */
+    bool keeps_requests; /* of every point; not with resumes */
+    bool takes_some;     /* a point asked for wrongly is one without a result, but where all are */
     size_t shard, n_shards; /* run every n_shards-th point, from this one on; 0: all of them */
     bool bounds; /* each summary has what no scheduler can beat (experiments/run/limit.h) */
     const volatile sig_atomic_t *stop;
@@ -48,8 +49,8 @@ struct campaign {
 
 /* A database that cannot be written holds nothing up: what it does not take is kept and tried
  * again, at the end with waiting for locks, and then counted. Fails as a whole only where the
- * database cannot be opened, or when the first point in order that has failed was asked for wrongly
- * (ERR_USAGE). Interrupted points have an err. */
+ * database cannot be opened, or when a point was asked for wrongly (ERR_USAGE; the first one's
+ * words) and `takes_some` does not take it. Interrupted points have an err. */
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err);
 /* `status`, or ERR_WORLD where it is 0 and there are results that were not recorded; says which. */
 int campaign_check_recorded(const struct campaign *campaign, int status, struct err *err);

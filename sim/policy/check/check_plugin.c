@@ -237,7 +237,16 @@ static void print_report(FILE *report, const char *path, const struct shared *sh
     }
 }
 
-int check_plugin(const char *path, FILE *report, struct err *err) {
+static void give_rows(const struct check_rows *rows, const struct trial *trial, bool is_kept) {
+    for (uint32_t i = 0; i < trial->n_served; i++) {
+        rows->add(rows->state, trial->served[i].name, true, trial->served[i].n_calls);
+    }
+    if (!is_kept) {
+        rows->add(rows->state, trial->work, false, 0);
+    }
+}
+
+int check_plugin(const char *path, FILE *report, const struct check_rows *rows, struct err *err) {
     int fd = system_memory_file();
     struct shared *shared = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, sizeof *shared) == 0) {
@@ -262,6 +271,9 @@ int check_plugin(const char *path, FILE *report, struct err *err) {
     int kind = verdict(path, shared, status, limit_s, err);
     if (shared->kind != 0) {
         print_report(report, path, shared, err);
+        if (rows != NULL) {
+            give_rows(rows, &shared->trial, err->kind == ERR_NONE);
+        }
     }
     munmap(shared, sizeof *shared);
     return kind;
