@@ -3,10 +3,10 @@
 #include <inttypes.h>
 
 #include "analysis/caution.h"
-#include "experiments/run/cli/cautions.h"
 #include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
 #include "experiments/run/asked.h"
+#include "experiments/run/cli/cautions.h"
 #include "sim/system/system_facts.h"
 
 static const struct option own_options[] = {

@@ -1,8 +1,8 @@
 #include "experiments/command/summary_tables.h"
 
 #include "analysis/groups.h"
-#include "experiments/run/cli/cmd.h"
 #include "experiments/command/sample_cells.h"
+#include "experiments/run/cli/cmd.h"
 
 /* The row that the run would have in a sweep. */
 static void print_run(const json_t *summary) {
