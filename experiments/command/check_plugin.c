@@ -2,7 +2,13 @@
 #include "sim/policy/plugin/check_plugin.h"
 #include "experiments/command/commands.h"
 
-static const struct option *const options_of_check_plugin[] = {format_option, NULL};
+static const struct option own_options[] = {
+    {"format", "FORMAT",
+     "the table as text, markdown, latex or csv; but for text it alone is on standard output",
+     false},
+    {NULL, NULL, NULL, false},
+};
+static const struct option *const options_of_check_plugin[] = {own_options, NULL};
 
 static void add_row(void *state, const char *situation, bool is_kept, uint64_t n_calls) {
     table_add(state, "s s", situation, is_kept ? "ok" : "broken");

@@ -77,7 +77,7 @@ TEST(many_names_are_cut_short) {
     }
     cautions_add(&cautions, "without", &none);
     char *text = printed(&cautions);
-    ck_assert_str_eq(text, "warning      rejected: some (n0, n1, n2, n3, n4 and 4 others)\n");
+    ck_assert_str_eq(text, "warning      rejected: some (n0; n1; n2; n3; n4 and 4 others)\n");
     free(text);
 }
 

@@ -177,7 +177,7 @@ TEST(what_the_models_here_do_not_cover_is_refused) {
     } cases[] = {
         {"dllm-cache", "llada-8b", "layers", "1", "and one layer runs: set cache = none"},
         {"dllm-serve", "sdar-8b", "page_tokens", "256",
-         "SDAR-8B-Chat is block-causal and cache sparse-head for"},
+         "SDAR-8B-Chat is block-causal, and cache sparse-head is for"},
         {"dllm-serve", "llada-8b", "context_tokens", "200000",
          "context_tokens = 200000 exceeds the 4096"},
         {"dllm-serve", "llada-8b", "cache", "dllm-cache",

@@ -337,16 +337,18 @@ _G46 = (
     ("block-size", "N", "vLLM's own: tokens of a page (page_tokens); default: the system's"),
 )
 _G47 = (
+)
+_G48 = (
     ("out", "FILE", "of `fit shapes`, `fit edits` and `fit decode`: write what was fitted there"),
     ("from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests"),
     ("judge", "TRACE", "the same, and judge it by half of this one's requests too"),
     ("process", "NAME", "judge this process by the traces of --judge instead of fitting one"),
     ("name", "NAME", "what --out calls that process (default: MODEL/measured)"),
 )
-_G48 = (
+_G49 = (
     ("file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini"),
 )
-_G49 = (
+_G50 = (
     ("run", "N", "this run alone (default: all of the database)"),
 )
 
@@ -378,9 +380,9 @@ OPTIONS = {
     "serve": _G45 + _G0 + _G1 + _G2 + _G3 + _G7 + _G8 + _G10 + _G11 + _G12,
     "validate": _G46 + _G0 + _G1 + _G2 + _G10 + _G11 + _G12,
     "server": _G46 + _G0 + _G1 + _G2 + _G10 + _G11 + _G12,
-    "check-plugin": _G11,
-    "fit": _G47 + _G10 + _G11,
-    "sensitivity": _G48 + _G14 + _G10 + _G11,
+    "check-plugin": _G47,
+    "fit": _G48 + _G10 + _G11,
+    "sensitivity": _G49 + _G14 + _G10 + _G11,
     "merge": _G10,
-    "cite": _G49 + _G10 + _G11,
+    "cite": _G50 + _G10 + _G11,
 }
