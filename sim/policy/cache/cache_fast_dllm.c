@@ -64,7 +64,7 @@ CALLBACKS(dual)
                    .size = sizeof(struct cache_policy),                                            \
                    .state_bytes = sizeof(struct state),                                            \
                    .name = #which,                                                                 \
-                   .doc = says,                                                                    \
+                   .doc = (says),                                                                  \
                    .params = params,                                                               \
                    .n_params = sizeof params / sizeof params[0]},                                  \
         .plan = plan_##which, .put_off = put_off_##which,                                          \

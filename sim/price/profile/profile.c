@@ -321,7 +321,7 @@ size_t profile_raised(const struct profile *profile, enum profile_op op, size_t 
     return n_raised;
 }
 
-static double warm_us(const struct lattice *lattice, const int64_t *at) {
+static double warm_us(const struct lattice *lattice, const int64_t at[LATTICE_MAX_AXES]) {
     size_t cell = 0;
     for (size_t a = 0; lattice->warm_us != NULL && a < lattice->n_axes; a++) {
         const ptrdiff_t i = lattice_index(lattice, a, at[a]);
@@ -335,12 +335,13 @@ static double warm_us(const struct lattice *lattice, const int64_t *at) {
 
 double profile_gemm_warm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k) {
     return warm_us(&profile->ops[PROFILE_GEMM],
-                   (const int64_t[]){[GEMM_M] = m, [GEMM_N] = n, [GEMM_K] = k});
+                   (const int64_t[LATTICE_MAX_AXES]){[GEMM_M] = m, [GEMM_N] = n, [GEMM_K] = k});
 }
 
 double profile_moe_warm_us(const struct profile *profile, struct moe_shape shape, int64_t tokens) {
     return warm_us(&profile->ops[PROFILE_MOE],
-                   (const int64_t[]){[MOE_SHAPE] = moe_shape_pack(shape), [MOE_TOKENS] = tokens});
+                   (const int64_t[LATTICE_MAX_AXES]){
+                       [MOE_SHAPE] = moe_shape_pack(shape), [MOE_TOKENS] = tokens});
 }
 
 struct lattice *profile_lattice(struct profile *profile, enum profile_op op) {

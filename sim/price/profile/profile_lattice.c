@@ -115,7 +115,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes,
         if (lattice->hits != NULL && rows[i].hits > 0) {
             lattice->hits[cell] = rows[i].hits;
         }
-        if (rows[i].warm_us > 0) {
+        if (lattice->warm_us != NULL && rows[i].warm_us > 0) {
             lattice->warm_us[cell] = rows[i].warm_us;
         }
     }
