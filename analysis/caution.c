@@ -159,12 +159,7 @@ json_t *caution_json(const struct warnings *warnings) {
 
 static int code_of(const json_t *warning) {
     const char *word = json_string_value(json_object_get(warning, "code"));
-    for (int code = 0; word != NULL && code < WARNING_CODE_COUNT; code++) {
-        if (strcmp(warning_words[code], word) == 0) {
-            return code;
-        }
-    }
-    return -1;
+    return word != NULL ? warning_find(word, strlen(word)) : -1;
 }
 
 struct warnings caution_read(const json_t *summary) {

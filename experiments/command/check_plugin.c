@@ -3,9 +3,7 @@
 #include "experiments/command/commands.h"
 
 static const struct option own_options[] = {
-    {"format", "FORMAT",
-     "the table as text, markdown, latex or csv; but for text it alone is on standard output",
-     false},
+    {"format", "FORMAT", FORMAT_DOC, false},
     {NULL, NULL, NULL, false},
 };
 static const struct option *const options_of_check_plugin[] = {own_options, NULL};

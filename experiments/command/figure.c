@@ -37,9 +37,7 @@ static const struct option own_options[] = {
      "!= none]",
      false},
     {"font", "NAME", "default: sans-serif [--out != none]", false},
-    {"format", "FORMAT",
-     "tables as text, markdown, latex or csv; but for text they alone are on standard output",
-     false},
+    {"format", "FORMAT", FORMAT_DOC, false},
     {"verbose", NULL, "every warning in a sentence, not all of them in one line", false},
     {NULL, NULL, NULL, false},
 };

@@ -25,10 +25,7 @@ static const struct option own_options[] = {
     {"anyway", NULL,
      "print errors though the log says that weights, types or speculation differ [--log != none]",
      false},
-    {"shared", NULL,
-     "take a record though it says that others computed on the device meanwhile, it was slowed or "
-     "the server was stopped",
-     false},
+    {"shared", NULL, "take a record that is marked: its times are not the device's own", false},
     {"max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's",
      false},
     {"max-num-batched-tokens", "N",

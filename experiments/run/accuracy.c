@@ -564,13 +564,8 @@ static int read_beware(const struct csv *csv, struct warnings *out, struct err *
         return 0;
     }
     while (name_next(&rest, " ", &word, &length)) {
-        int code = 0;
-        while (code < WARNING_CODE_COUNT && !(warning_spoils_times((enum warning_code)code) &&
-                                              strlen(warning_words[code]) == length &&
-                                              strncmp(warning_words[code], word, length) == 0)) {
-            code++;
-        }
-        if (code == WARNING_CODE_COUNT) {
+        const int code = warning_find(word, length);
+        if (code < 0 || !warning_spoils_times((enum warning_code)code)) {
             return csv_bad(csv, COLUMN_BEWARE, "-, device-shared, device-slowed or process-stopped",
                            err);
         }

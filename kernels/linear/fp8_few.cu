@@ -138,20 +138,8 @@ static __device__ __forceinline__ uint32_t pair_expanded(uint32_t address) {
     return pair;
 }
 
-/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in fp8, */
-template <int WIDTH>
-static __device__ __forceinline__ void step_sum(float (&part)[WIDTH / 2], uint32_t weights,
-                                                uint32_t inputs) {
-    const uint64_t a = operand_rows(weights), b = operand_rows(inputs);
-    wgmma_begin();
-#pragma unroll
-    for (int k = 0; k < FP8_STEP / 32; k++) {
-        wgmma_m64k32_fp8<WIDTH>(part, a + k * 2, b + k * 2, k > 0);
-    }
-    wgmma_commit();
-}
-
-/* and in bf16: codes of 16 channels are one chunk of a row. */
+/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in bf16: codes of 16
+ * channels are one chunk of a row. */
 template <int WIDTH>
 static __device__ __forceinline__ void step_sum_wide(float (&part)[WIDTH / 2], uint32_t weights,
                                                      uint32_t inputs) {
@@ -204,7 +192,7 @@ static __device__ __forceinline__ void few_sum(const struct few_place &place, in
         barrier_wait(place.full + at * 8, step / R::STAGES & 1);
         const uint32_t weights = stage + threadIdx.x / 128 * (WEIGHT_BYTES / 2);
         if constexpr (X_TOO) {
-            step_sum<WIDTH>(part, weights, stage + WEIGHT_BYTES);
+            wgmma_row_fp8<WIDTH>(part, weights, stage + WEIGHT_BYTES);
         } else {
             step_sum_wide<WIDTH>(part, weights, stage + WEIGHT_BYTES);
         }

@@ -107,18 +107,6 @@ share_of(const struct tile_ring<GATED, SHARING, BOX> &ring, const struct fp8_pro
     return share;
 }
 
-/* Of 128 rows of weights. */
-static __device__ __forceinline__ void multiply(float (&part)[WIDTH / 2], uint32_t inputs,
-                                                uint32_t weights) {
-    const uint64_t a = operand_rows(inputs), b = operand_rows(weights);
-    wgmma_begin();
-#pragma unroll
-    for (int k = 0; k < FP8_STEP / 32; k++) {
-        wgmma_m64k32_fp8<WIDTH>(part, a + k * 2, b + k * 2, k > 0);
-    }
-    wgmma_commit();
-}
-
 /* Sums of one row half of four groups of eight columns, as this thread's pair of each. */
 template <int BOX>
 static __device__ __forceinline__ void four_pack(uint32_t (&word)[4], const float (&sum)[BOX / 2],
@@ -237,7 +225,7 @@ static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_sc
         barrier_wait(ring->full + ring->at * 8, ring->parity);
 #pragma unroll
         for (int box = 0; box < 2; box++) {
-            multiply(part, stage + group_bytes, stage + INPUT_BYTES + box * RING::BOX_BYTES);
+            wgmma_row_fp8<WIDTH>(part, stage + group_bytes, stage + INPUT_BYTES + box * RING::BOX_BYTES);
             wgmma_wait<0>();
             if (box == 1) {
                 stage_release(*ring, ring->at);
@@ -265,7 +253,7 @@ static __device__ __forceinline__ void narrow_sum(RING *ring, const struct tile_
         const uint32_t stage = ring->stages + ring->at * RING::STAGE_BYTES;
         scales_load(of, scales, step);
         barrier_wait(ring->full + ring->at * 8, ring->parity);
-        multiply(to, stage + group_bytes, stage + INPUT_BYTES);
+        wgmma_row_fp8<WIDTH>(to, stage + group_bytes, stage + INPUT_BYTES);
     };
     auto end = [&](const float(&from)[WIDTH / 2], const float(&of)[4]) {
         stage_release(*ring, previous);

@@ -105,6 +105,19 @@ static __device__ __forceinline__ void wgmma_m64k32_fp8(float (&d)[WIDTH / 2], u
     SHARED_PRODUCT(wgmma_m64k32_fp8, "k32.f32.e4m3.e4m3", "", WIDTH, SUMS, B, P)
 WGMMA_WIDTHS(FP8_PRODUCT)
 
+/* The sums of 128 channels of fp8, a whole row of both operands, begun and committed. */
+template <int WIDTH>
+static __device__ __forceinline__ void wgmma_row_fp8(float (&sum)[WIDTH / 2], uint32_t a_rows,
+                                                     uint32_t b_rows) {
+    const uint64_t a = operand_rows(a_rows), b = operand_rows(b_rows);
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < 128 / 32; k++) {
+        wgmma_m64k32_fp8<WIDTH>(sum, a + k * 2, b + k * 2, k > 0);
+    }
+    wgmma_commit();
+}
+
 /* Of bf16, a in registers: b with its rows across the summed dimension (64, 128 or 256 columns), */
 #define REGISTERS_PRODUCT(NAME, ACROSS, WIDTH, SUMS, A1, A2, A3, B, P)                             \
     static __device__ __forceinline__ void NAME(float(&d)[SUMS], const uint32_t(&a)[4],            \

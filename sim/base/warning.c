@@ -43,6 +43,16 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_INCOMPLETE] = "incomplete",
 };
 
+int warning_find(const char *word, size_t length) {
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        if (strncmp(warning_words[code], word, length) == 0 &&
+            warning_words[code][length] == '\0') {
+            return code;
+        }
+    }
+    return -1;
+}
+
 bool warning_spoils_times(enum warning_code code) {
     return code == WARNING_DEVICE_SHARED || code == WARNING_DEVICE_SLOWED ||
            code == WARNING_PROCESS_STOPPED;

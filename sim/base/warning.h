@@ -4,6 +4,7 @@
 #define UNMASK_SIM_BASE_WARNING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum warning_code {
     WARNING_SATURATED,            /* offered more than it served: latencies depend on the length */
@@ -44,6 +45,9 @@ enum { WARNING_CODE_COUNT = WARNING_INCOMPLETE + 1, WARNINGS_MAX = 24, WARNING_C
 
 /* "saturated", "rejected", ...: what JSON carries as `code`; NULL after the last. */
 extern const char *const warning_words[WARNING_CODE_COUNT + 1];
+
+/* The code whose word is the first `length` bytes; -1: none has it. */
+int warning_find(const char *word, size_t length);
 
 /* Whether it says that a live run's times are not the device's own: device-shared, device-slowed,
  * process-stopped. */

@@ -230,12 +230,6 @@ static bool has_fused_rows(const struct lookup *l) {
     return l->has_own && l->table != PROFILE_GEMM;
 }
 
-static struct moe_shape moe_shape_of(const struct lookup *l) {
-    const struct model *model = l->of->graph->model;
-    return (struct moe_shape){model->hidden, model->expert_ffn, l->op->experts_active,
-                              l->op->experts};
-}
-
 static struct profile_spans spans_of(const struct priced *p) {
     const struct model_heads heads = graph_heads(p->lookup->of->graph, p->lookup->op);
     return (struct profile_spans){.n_seqs = p->shape->sym[p->lookup->op->span_n],
@@ -321,7 +315,7 @@ static void by_rows(struct priced *p) {
                           : profile_gemm(rows, p->rows, op->n, op->k, &match);
         break;
     case FAMILY_EXPERTS:
-        p->price.ns = profile_moe(rows, moe_shape_of(l), p->rows,
+        p->price.ns = profile_moe(rows, lookup_moe_shape(l), p->rows,
                                   is_as_measured(l) ? 0 : p->amount.hits, &match);
         break;
     case FAMILY_EXCHANGE:
@@ -494,8 +488,8 @@ static void correct_hits(struct priced *p) {
     double in_steps = correction_hits(l->in_step, l->correction, (double)p->rows);
     if (in_steps > 0) {
         enum profile_match match;
-        p->price.ns *= profile_moe(l->profile, moe_shape_of(l), p->rows, 0, &match) /
-                       profile_moe(l->profile, moe_shape_of(l), p->rows, in_steps, &match);
+        p->price.ns *= profile_moe(l->profile, lookup_moe_shape(l), p->rows, 0, &match) /
+                       profile_moe(l->profile, lookup_moe_shape(l), p->rows, in_steps, &match);
     }
 }
 

@@ -44,6 +44,13 @@ struct lookup {
     uint32_t n_steps;
 };
 
+/* Of an operator of a mixture's experts. */
+static inline struct moe_shape lookup_moe_shape(const struct lookup *l) {
+    const struct model *model = l->of->graph->model;
+    return (struct moe_shape){model->hidden, model->expert_ffn, l->op->experts_active,
+                              l->op->experts};
+}
+
 /* Whether a profile has measured the operator as it is in the graph; whether it has rows to price
  * such an operator by, of whatever size. */
 bool lookup_is_measured(const struct profile *profile, const struct graph *graph,

@@ -57,10 +57,7 @@ static void say_pass(const struct lookup *l, const struct profile *of, bool has_
 static double warm_us_of(const struct priced *p) {
     const struct lookup *l = p->lookup;
     if (l->type->family == FAMILY_EXPERTS) {
-        const struct model *m = l->of->graph->model;
-        const struct moe_shape shape = {m->hidden, m->expert_ffn, l->op->experts_active,
-                                        l->op->experts};
-        return profile_moe_warm_us(l->profile, shape, p->rows);
+        return profile_moe_warm_us(l->profile, lookup_moe_shape(l), p->rows);
     }
     const bool is_gemm = (l->type->family == FAMILY_PRODUCT || l->type->family == FAMILY_ROUTER) &&
                          !(l->has_own && l->table != PROFILE_GEMM);

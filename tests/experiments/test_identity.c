@@ -13,6 +13,7 @@
 #include "sim/policy/plugin/plugin.h"
 #include "sim/system/system.h"
 #include "tests/support/cli.h"
+#include "tests/support/database.h"
 #include "tests/support/old_schema.h"
 #include "tests/support/outputs.h"
 #include "traces/reader.h"
@@ -381,13 +382,6 @@ TEST(another_checkout_does_not_lend_its_files) {
     ck_assert_str_eq(word, "1\n");
 }
 
-static void change_record(const char *db, const char *sql) {
-    sqlite3 *sqlite = NULL;
-    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(sqlite, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(sqlite);
-}
-
 TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
     const char *db = scratch_path("build.db");
     const char *file = scratch_write("build.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
@@ -396,7 +390,7 @@ TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
         " '$.identity.build.sources', 'other', '$.identity.build.commit', 'c0ffee', "
         "'$.identity.build.dirty', json('false')), sha256 = NULL";
     free(PRINTS("sweep", file, "--db", db));
-    change_record(db, of_other_build);
+    database_change(db, of_other_build);
     struct output output = CLI("sweep", file, "--db", db, "--any-build");
     ck_assert_msg(strstr(output.err, "1 points were in ") != NULL, "%s", output.err);
     output_free(&output);
@@ -423,10 +417,10 @@ TEST(a_damaged_summary_is_made_again) {
     const char *file =
         scratch_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db));
-    change_record(db, "UPDATE runs SET summary = '{\"requ'");
+    database_change(db, "UPDATE runs SET summary = '{\"requ'");
     sweeps(&plain, file, db, "its record is damaged");
     sweeps(&plain, file, db, "1 points were in ");
-    change_record(db, "PRAGMA user_version = 0");
+    database_change(db, "PRAGMA user_version = 0");
     struct output output = CLI("sweep", file, "--db", db);
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
@@ -522,12 +516,12 @@ TEST(a_database_runs_no_code) {
         "UPDATE runs SET config=replace(config, 'scheduler = phase-multiplexed', 'scheduler = %s'),"
         " sha256=NULL",
         object);
-    change_record(db, text);
+    database_change(db, text);
     REFUSES(2, "names the plug-in", "replay", "--db", db, "--run", "1");
     REFUSES(1, "is not the plug-in that run 1 loaded", "replay", "--db", db, "--run", "1",
             "--allow-plugin");
     ck_assert_int_ne(access(mark, F_OK), 0);
-    change_record(db, "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM requests; END");
+    database_change(db, "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM requests; END");
     REFUSES(1, "it has a trigger, 't', which no unmask made", "run", "--requests", "5", "--db", db);
 }
 

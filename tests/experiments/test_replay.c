@@ -9,6 +9,7 @@
 #include "experiments/run/same_batches.h"
 #include "sim/base/mem.h"
 #include "tests/support/cli.h"
+#include "tests/support/database.h"
 #include "tests/support/old_schema.h"
 #include "tests/support/outputs.h"
 
@@ -84,13 +85,6 @@ static void add(struct words *words, const char *const *more) {
         words->at[words->n++] = more[i];
     }
     words->at[words->n] = NULL;
-}
-
-static void change(const char *db, const char *sql) {
-    sqlite3 *sqlite = NULL;
-    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(sqlite, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(sqlite);
 }
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -301,8 +295,9 @@ TEST_EACH(what_was_swapped_out_is_played, N_SWAPPING) {
     char *again = PRINTS("replay", "--db", merged, "--run", "1", "--allow-plugin", "--json");
     ck_assert_ptr_nonnull(strstr(again, "\"stall_s\""));
     free(again);
-    change(merged, "UPDATE swaps SET stall_ns = stall_ns + 1 WHERE idx = (SELECT max(idx) FROM "
-                   "swaps)");
+    database_change(merged,
+                    "UPDATE swaps SET stall_ns = stall_ns + 1 WHERE idx = (SELECT max(idx) FROM "
+                    "swaps)");
     REFUSES(1, "run 1 of 'merged.db' is damaged: its rows are not those that were recorded",
             "replay", "--db", merged, "--run", "1", "--allow-plugin");
     free(ran);
@@ -511,7 +506,7 @@ TEST(steps_and_requests_that_cannot_be_are_refused) {
         free(PRINTS("run", "--requests", "3", "--db", db, "--levels", "steps"));
         snprintf(sql, sizeof sql, "%s; UPDATE runs SET sha256 = NULL, rows_sha256 = NULL",
                  damages[i]);
-        change(db, sql);
+        database_change(db, sql);
         REFUSES(1, "is damaged: its ", "replay", "--db", db, "--run", "1");
     }
 }
@@ -520,9 +515,9 @@ TEST(positions_that_no_pass_can_have_run_are_refused) {
     const char *db = scratch_path("positions.db");
     free(PRINTS("run", "--system", "focus", "--requests", "1", "--input-tokens", "8",
                 "--output-tokens", "64", "--db", db, "--levels", "steps"));
-    change(db, "UPDATE steps SET positions = (SELECT positions FROM steps AS before"
-               " WHERE before.idx = 3) WHERE idx = 4;"
-               "UPDATE runs SET sha256 = NULL, rows_sha256 = NULL");
+    database_change(db, "UPDATE steps SET positions = (SELECT positions FROM steps AS before"
+                        " WHERE before.idx = 3) WHERE idx = 4;"
+                        "UPDATE runs SET sha256 = NULL, rows_sha256 = NULL");
     REFUSES(1, "a run of focus has request 0 run or commit other positions", "replay", "--db", db,
             "--run", "1");
 }
@@ -618,8 +613,9 @@ TEST(a_run_on_the_machines_memory_is_played_with_as_much) {
     }
     output_free(&run);
     free(PRINTS("replay", "--db", db, "--run", "1"));
-    change(db, "UPDATE runs SET config = substr(config, 1, instr(config, 'gpu_memory = ') - 1)"
-               " || 'gpu_memory = 20401094656', sha256 = NULL");
+    database_change(db,
+                    "UPDATE runs SET config = substr(config, 1, instr(config, 'gpu_memory = ') - 1)"
+                    " || 'gpu_memory = 20401094656', sha256 = NULL");
     REFUSES(1, "its summary differs from the recorded one, first in 'kv_pool_bytes'", "replay",
             "--db", db, "--run", "1");
 }
@@ -636,8 +632,8 @@ TEST(a_live_run_whose_steps_took_no_time_is_played) {
     free(PRINTS("run", "--backend", "cpu", "--clock", "virtual", "--model", "llada-tiny",
                 "--requests", "2", "--input-tokens", "8", "--output-tokens", "8", "--db", db,
                 "--levels", "steps"));
-    change(db, "UPDATE steps SET end_ns = start_ns, gpu_ns = 0;"
-               "UPDATE runs SET sha256 = NULL, rows_sha256 = NULL");
+    database_change(db, "UPDATE steps SET end_ns = start_ns, gpu_ns = 0;"
+                        "UPDATE runs SET sha256 = NULL, rows_sha256 = NULL");
     REFUSES(1, "the replay of run 1 took the same steps but its summary differs", "replay", "--db",
             db, "--run", "1");
 }

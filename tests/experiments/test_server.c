@@ -5,6 +5,7 @@
 
 #include "experiments/study/server.h"
 #include "tests/support/asked_server.h"
+#include "tests/support/database.h"
 #include "tests/support/rig.h"
 
 #define PRO_6000 "experiments/study/reference/vllm_llama31_8b_rtx_pro_6000.csv"
@@ -295,13 +296,6 @@ TEST(both_sides_count_alike) {
     server_fini(&server);
 }
 
-static void change(const char *path, const char *statement) {
-    sqlite3 *db = NULL;
-    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(db, statement, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
-
 TEST(a_record_whose_times_are_others_too_is_taken_if_it_is_asked_for) {
     static const char *const codes[] = {"device-shared", "device-slowed", "process-stopped"};
     for (size_t i = 0; i < 3; i++) {
@@ -316,7 +310,7 @@ TEST(a_record_whose_times_are_others_too_is_taken_if_it_is_asked_for) {
                  "UPDATE runs SET sha256 = NULL, summary = json_insert(summary, '$.warnings[#]', "
                  "json('{\"code\": \"%s\", \"value\": 1, \"text\": \"as it was\"}'))",
                  codes[i]);
-        change(path, statement);
+        database_change(path, statement);
         REFUSES(1, "its times are not the device's own: as it was (--shared takes it)", "validate",
                 "--measured", path);
         free(PRINTS("validate", "--measured", path, "--shared"));

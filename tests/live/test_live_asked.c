@@ -290,9 +290,10 @@ static const char *mixed_prompts(void) {
 static const char *forgetful(const char *db) {
     sqlite3 *sqlite = NULL;
     ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
-    old_run(sqlite, "UPDATE requests SET temperature_millionths = NULL, top_p_millionths = NULL, "
-                    "top_k = NULL, sampling_seed = NULL;"
-                    "UPDATE runs SET rows_sha256 = NULL, sha256 = NULL");
+    database_run(sqlite,
+                 "UPDATE requests SET temperature_millionths = NULL, top_p_millionths = NULL, "
+                 "top_k = NULL, sampling_seed = NULL;"
+                 "UPDATE runs SET rows_sha256 = NULL, sha256 = NULL");
     sqlite3_close(sqlite);
     return db;
 }

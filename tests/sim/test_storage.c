@@ -355,7 +355,7 @@ TEST(rows_of_the_type_price_it_and_without_them_roofline_does_with_its_share) {
     system_close(none);
 }
 
-/* An operation of fp8 draws as much as the bf16 ones that take as long. */
+/* An operation of fp8 counts for as many of bf16 as take as long. */
 TEST(work_in_fp8_counts_as_what_takes_as_long_in_bf16) {
     struct system *wide = system_of("llada-8b", ""),
                   *narrow = system_of("llada-8b", "storage.weights=fp8");

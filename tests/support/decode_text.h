@@ -16,15 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/database.h"
 #include "traces/decode_trace.h"
 
 #define DECODE_HEAD   "# unmask decode trace\n# block_tokens: 4\n"
 #define DECODE_HEADER "request,committed,processed,kept,reach,passes\n"
-
-static inline void decode_sql(sqlite3 *db, const char *sql) {
-    char *message = NULL;
-    ck_assert_msg(sqlite3_exec(db, sql, NULL, NULL, &message) == SQLITE_OK, "%s: %s", sql, message);
-}
 
 /* The file of a text, its rows as they are, right or wrong. */
 static inline void decode_write(const char *path, const char *text) {
@@ -34,18 +30,18 @@ static inline void decode_write(const char *path, const char *text) {
     ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
     snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = 1",
              DECODE_TRACE_ID);
-    decode_sql(db, sql);
-    decode_sql(db, "BEGIN; CREATE TABLE about(key, value);"
-                   "CREATE TABLE request(id, prompt_tokens, output_tokens, answer_tokens);"
-                   "CREATE TABLE pass(request, passes, committed, processed, kept, reach, start,"
-                   " length, masked, run, keep, chosen, seen, token, confidence, margin, entropy,"
-                   " importance_before, importance_after)");
+    database_run(db, sql);
+    database_run(db, "BEGIN; CREATE TABLE about(key, value);"
+                     "CREATE TABLE request(id, prompt_tokens, output_tokens, answer_tokens);"
+                     "CREATE TABLE pass(request, passes, committed, processed, kept, reach, start,"
+                     " length, masked, run, keep, chosen, seen, token, confidence, margin, entropy,"
+                     " importance_before, importance_after)");
     char last[32] = "";
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
         char cell[7][32] = {""}, key[64] = "", value[256] = "";
         if (sscanf(line, "# %63[^:\n]: %255[^\n]", key, value) == 2) {
             snprintf(sql, sizeof sql, "INSERT INTO about VALUES('%s', '%s')", key, value);
-            decode_sql(db, sql);
+            database_run(db, sql);
         }
         int n =
             sscanf(line, "%31[^,\n],%31[^,\n],%31[^,\n],%31[^,\n],%31[^,\n],%31[^,\n],%31[^,\n]",
@@ -56,16 +52,16 @@ static inline void decode_write(const char *path, const char *text) {
         if (strcmp(last, cell[0]) != 0) {
             snprintf(sql, sizeof sql, "INSERT INTO request VALUES(%s, NULL, NULL, %s)", cell[0],
                      n == 7 ? cell[6] : "NULL");
-            decode_sql(db, sql);
+            database_run(db, sql);
             snprintf(last, sizeof last, "%s", cell[0]);
         }
         snprintf(sql, sizeof sql,
                  "INSERT INTO pass(request, committed, processed, kept, reach, passes)"
                  " VALUES(%s, %s, %s, %s, %s, %s)",
                  cell[0], cell[1], cell[2], cell[3], cell[4], cell[5]);
-        decode_sql(db, sql);
+        database_run(db, sql);
     }
-    decode_sql(db, "COMMIT");
+    database_run(db, "COMMIT");
     sqlite3_close(db);
 }
 

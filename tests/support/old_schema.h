@@ -6,13 +6,8 @@
 #include <sqlite3.h>
 #include <string.h>
 
+#include "tests/support/database.h"
 #include "tests/support/suite.h"
-
-static inline void old_run(sqlite3 *db, const char *sql) {
-    char *complaint = NULL;
-    ck_assert_msg(sqlite3_exec(db, sql, NULL, NULL, &complaint) == SQLITE_OK, "%s: %s", sql,
-                  complaint);
-}
 
 /* The first row's first column, for sqlite3_free. */
 static inline char *old_text(sqlite3 *db, const char *query) {
@@ -62,9 +57,9 @@ static inline void old_drop(sqlite3 *db, const char *table, const char *columns)
                                  kept, table, table);
     char *back = sqlite3_mprintf("INSERT INTO %s(%s) SELECT %s FROM kept; DROP TABLE kept;", table,
                                  kept, kept);
-    old_run(db, copy);
-    old_run(db, create);
-    old_run(db, back);
+    database_run(db, copy);
+    database_run(db, create);
+    database_run(db, back);
     sqlite3_free(back);
     sqlite3_free(copy);
     sqlite3_free(kept);
@@ -73,14 +68,14 @@ static inline void old_drop(sqlite3 *db, const char *table, const char *columns)
 
 /* What schema 5 has that 4 lacked, and later ones. */
 static inline void old_make_4(sqlite3 *db) {
-    old_run(db, "DROP TABLE swaps");
+    database_run(db, "DROP TABLE swaps");
     old_drop(db, "steps", "outcomes");
     old_drop(db, "requests",
              "prefix_tokens,shared_tokens,shared_with,session,follows,place,deadline_ns,"
              "priority,predicted_tokens,temperature_millionths,top_p_millionths,top_k,"
              "sampling_seed,revised_tokens");
     old_drop(db, "runs", "incomplete,rows_sha256,sha256");
-    old_run(db, "PRAGMA user_version = 4");
+    database_run(db, "PRAGMA user_version = 4");
 }
 
 /* What schema 1 had: no digests, and nothing of them in the summary. */
@@ -88,10 +83,10 @@ static inline void old_make_1(sqlite3 *db) {
     old_make_4(db);
     old_drop(db, "requests", "answer_tokens,committed_tokens,steps_after_end,tokens_after_end");
     old_drop(db, "steps", "positions");
-    old_run(db, "DROP INDEX IF EXISTS runs_by_identity");
+    database_run(db, "DROP INDEX IF EXISTS runs_by_identity");
     old_drop(db, "runs", "identity");
-    old_run(db, "UPDATE runs SET summary = json_remove(summary, '$.identity');"
-                "PRAGMA user_version = 1");
+    database_run(db, "UPDATE runs SET summary = json_remove(summary, '$.identity');"
+                     "PRAGMA user_version = 1");
 }
 
 static inline void old_make(const char *path, void (*make)(sqlite3 *db)) {

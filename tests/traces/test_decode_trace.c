@@ -240,11 +240,12 @@ static void check_positions(const char *change, const char *sentence) {
     struct err err = {0};
     decode_write(path_here(), HEAD HEADER "0,1,4,4,4,1\n");
     ck_assert_int_eq(sqlite3_open(path_here(), &db), SQLITE_OK);
-    decode_sql(db, "UPDATE pass SET start = 8, length = 4, masked = x'07', run = x'0f', keep = "
-                   "x'0f', chosen = x'01', seen = x'03', token = zeroblob(8), confidence = "
-                   "zeroblob(8), margin = zeroblob(8), entropy = zeroblob(8), importance_before = "
-                   "zeroblob(12), importance_after = zeroblob(12)");
-    decode_sql(db, change);
+    database_run(db,
+                 "UPDATE pass SET start = 8, length = 4, masked = x'07', run = x'0f', keep = "
+                 "x'0f', chosen = x'01', seen = x'03', token = zeroblob(8), confidence = "
+                 "zeroblob(8), margin = zeroblob(8), entropy = zeroblob(8), importance_before = "
+                 "zeroblob(12), importance_after = zeroblob(12)");
+    database_run(db, change);
     sqlite3_close(db);
     int status = decode_trace_read(path_here(), DECODE_POSITIONS, &trace, &err);
     ck_assert_int_eq(status, sentence == NULL ? 0 : ERR_WORLD);
@@ -318,7 +319,7 @@ TEST(a_bad_head_is_one_sentence) {
         sqlite3 *db;
         decode_write(path_here(), HEAD HEADER);
         ck_assert_int_eq(sqlite3_open(path_here(), &db), SQLITE_OK);
-        decode_sql(db, others[i][0]);
+        database_run(db, others[i][0]);
         sqlite3_close(db);
         err = (struct err){0};
         ck_assert_int_eq(decode_trace_read(path_here(), DECODE_COUNTS, &trace, &err), ERR_WORLD);

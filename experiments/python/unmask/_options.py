@@ -329,7 +329,7 @@ _G46 = (
     ("client", "FILE", "what a client of the same traffic wrote, as a column besides"),
     ("log", "FILE", "what vLLM or SGLang logged when it started: its arguments, as far as they are not given"),
     ("anyway", None, "print errors though the log says that weights, types or speculation differ [--log != none]"),
-    ("shared", None, "take a record though it says that others computed on the device meanwhile, it was slowed or the server was stopped"),
+    ("shared", None, "take a record that is marked: its times are not the device's own"),
     ("max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's"),
     ("max-num-batched-tokens", "N", "vLLM's own: tokens of a step (max_batched_tokens); default: the system's"),
     ("num-gpu-blocks", "N", "what vLLM logs at its start: pages, of which it keeps one (pool_pages); default: what memory leaves"),

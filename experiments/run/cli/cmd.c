@@ -14,10 +14,7 @@ const struct option json_options[] = {
 };
 
 const struct option format_option[] = {
-    {"format", "FORMAT",
-     "tables as text, markdown, latex or csv; but for text they alone are on standard output "
-     "[--json = none]",
-     false},
+    {"format", "FORMAT", FORMAT_DOC " [--json = none]", false},
     {NULL, NULL, NULL, false},
 };
 

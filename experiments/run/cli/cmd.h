@@ -19,6 +19,9 @@ struct command {
     int (*run)(const struct options *options, struct err *err);
 };
 
+/* What --format is for, of commands without --json, too. */
+#define FORMAT_DOC "tables as text, or alone as markdown, latex or csv"
+
 /* --json, shared by all commands that report; --format, by those that print tables; --verbose, by
  * those that warn. */
 extern const struct option json_options[], format_option[], verbose_option[];
