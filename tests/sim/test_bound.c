@@ -686,14 +686,16 @@ TEST(the_most_jobs_are_on_time_that_any_choice_of_them_allows) {
 
 /* ---- what is known of passes ---- */
 
+/* Prompts of six requests grow by 10 tokens from one to the next. */
 static struct bound bound_of(const char *gpu, const char *known_as, int64_t apart_ns,
-                             uint32_t prompt_tokens) {
+                             uint32_t prompt_tokens, bool is_reversed) {
     const char *const settings[] = {"block_tokens=4", "steps_per_block=2", NULL};
     struct system *system = rig_system("dllm-serve", gpu, false, settings);
     struct arrival arrivals[6];
     for (uint32_t r = 0; r < 6; r++) {
         arrivals[r] = MAKE(struct arrival, .id = r, .arrival_ns = r * apart_ns,
-                           .prompt_tokens = prompt_tokens + 10 * r, .output_tokens = 8);
+                           .prompt_tokens = prompt_tokens + 10 * (is_reversed ? 5 - r : r),
+                           .output_tokens = 8);
     }
     struct err err = {0};
     struct list_source list = list_of(arrivals, 6);
@@ -720,24 +722,30 @@ TEST(a_bound_from_what_is_known_of_its_passes_is_the_one_found_anew) {
         const char *gpu;
         int64_t apart_ns;
         uint32_t prompt_tokens;
-    } asked[] = {{"h200", 0, 90}, {"h200", 40000000, 90}, {"h200", 0, 91}, {"l40s", 0, 90}};
+        bool is_reversed; /* the same passes, of other requests */
+    } asked[] = {{"h200", 0, 90, false},
+                 {"h200", 40000000, 90, false},
+                 {"h200", 1000000, 90, true},
+                 {"h200", 0, 91, false},
+                 {"l40s", 0, 90, false}};
     for (size_t i = 0; i < 2 * sizeof asked / sizeof asked[0]; i++) {
         const size_t at = i / 2;
-        const struct bound known =
-            bound_of(asked[at].gpu, asked[at].gpu, asked[at].apart_ns, asked[at].prompt_tokens);
-        const struct bound anew =
-            bound_of(asked[at].gpu, NULL, asked[at].apart_ns, asked[at].prompt_tokens);
+        const struct bound known = bound_of(asked[at].gpu, asked[at].gpu, asked[at].apart_ns,
+                                            asked[at].prompt_tokens, asked[at].is_reversed);
+        const struct bound anew = bound_of(asked[at].gpu, NULL, asked[at].apart_ns,
+                                           asked[at].prompt_tokens, asked[at].is_reversed);
         ck_assert_msg(is_same(&known, &anew), "%zu", i);
     }
     /* A system that goes by another one's name shows that nothing was found anew. */
-    const struct bound h200 = bound_of("h200", "h200", 0, 90), as = bound_of("l40s", "h200", 0, 90);
+    const struct bound h200 = bound_of("h200", "h200", 0, 90, false),
+                       as = bound_of("l40s", "h200", 0, 90, false);
     ck_assert(is_same(&h200, &as));
     for (uint32_t i = 0; i < KNOWN_MOST; i++) {
         char name[16];
         snprintf(name, sizeof name, "%u", i);
-        (void)bound_of("h200", name, 0, 90);
+        (void)bound_of("h200", name, 0, 90, false);
     }
-    const struct bound forgotten = bound_of("l40s", "h200", 0, 90);
+    const struct bound forgotten = bound_of("l40s", "h200", 0, 90, false);
     ck_assert(!is_same(&h200, &forgotten));
 }
 
