@@ -35,7 +35,7 @@ PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansso
 # OpenBLAS is loaded by who multiplies (kernels/ref/cpu_blas.h).
 PACKAGES := gcc make pkg-config $(shell awk -F'|' '/^(program|tests)[|]/ { print $$8 }' .ci/libraries.txt) \
             libopenblas-dev libltdl-dev libmicrohttpd-dev gnuplot-nox
-LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
+LINT_PACKAGES := patch clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 # LOCAL=1: without root on Debian and Ubuntu, packages lie in the build folder (.ci/local).
 ifneq ($(LOCAL),)
