@@ -1,12 +1,10 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/bicache.h"
-#include "sim/policy/cache/sliding.h"
 #include "sim/policy/decoder/renoise.h"
-#include "sim/policy/decoder/several_blocks.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
@@ -149,7 +147,7 @@ static int check_leading(const struct system *s, struct err *err) {
                          numbers->layers, layers, s->model->title);
     }
     const bool shares = settings->prefix_caching; /* without, all canvases run whole */
-    const bool cuts = s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0;
+    const bool cuts = s->scheduler->grows != 0 || (s->scheduler->needs & NEEDS_FIRST_LARGEST) != 0;
     const char *without = s->model->mask != MASK_BIDIRECTIONAL          ? "cache = exact"
                           : shares && cuts                              ? "scheduler = continuous"
                           : settings->iteration != ITERATION_PLAIN      ? "iteration = plain"
@@ -159,14 +157,14 @@ static int check_leading(const struct system *s, struct err *err) {
     return without == NULL
                ? 0
                : err_usage(err,
-                           "cache bicache shares prefixes of bidirectional models, each run by "
-                           "itself in one piece: set %s",
-                           without);
+                           "cache %s shares prefixes of bidirectional models, each run by itself "
+                           "in one piece: set %s",
+                           s->cache->policy.name, without);
 }
 
 /* The keys and values of a prompt in a bidirectional model depend on the canvas after it. */
 static int check_prefixes(const struct system *s, struct err *err) {
-    if (s->cache == &cache_bicache) {
+    if (s->cache->way == CACHE_LEADS) {
         return check_leading(s, err);
     }
     if (!s->settings.prefix_caching || s->rows.kind == ROW_EXACT) {
@@ -256,10 +254,13 @@ static const struct {
     bool is_below;
 } ordered[] = {{"low", "high", false}, {"least", "most", false}, {"to", "from", true}};
 
-static double scheduler_number(const struct system *s, const struct param *param) {
+/* The value of a policy's parameter; none: NaN. */
+static double policy_number(const struct param *param, const void *state) {
     char text[64];
-    double number = 0;
-    (void)num_f64(param_text(param, s->scheduler_state, text, sizeof text), &number);
+    double number = NAN;
+    if (param != NULL) {
+        (void)num_f64(param_text(param, state, text, sizeof text), &number);
+    }
     return number;
 }
 
@@ -272,7 +273,8 @@ static int check_bounds(const struct system *s, struct err *err) {
             (lower->type != PARAM_F64 && lower->type != PARAM_U32)) {
             continue;
         }
-        const double a = scheduler_number(s, lower), b = scheduler_number(s, upper);
+        const double a = policy_number(lower, s->scheduler_state);
+        const double b = policy_number(upper, s->scheduler_state);
         if (a > b || (ordered[i].is_below && a >= b)) {
             return err_usage(
                 err, "scheduler %s wants scheduler.%s %s scheduler.%s, and has %g and %g",
@@ -479,15 +481,15 @@ static int check_several_decoder(const struct system *s, const char *where, stru
                          "decoders` prints others)",
                          decoder->policy.name, fault, where);
     }
-    const struct several_blocks *numbers = s->decoder_state;
-    return decoder != &decoder_several_blocks ||
-                   numbers->complete >= s->settings.block_add_threshold
-               ? 0
-               : err_usage(err,
+    const double complete = policy_number(
+        param_find(decoder->policy.params, decoder->policy.n_params, "complete"), s->decoder_state);
+    return complete < s->settings.block_add_threshold
+               ? err_usage(err,
                            "a block is added when %g of the one before is decided and commits in "
                            "every step from %g on: set decoder.complete to block_add_threshold at "
                            "least",
-                           s->settings.block_add_threshold, numbers->complete);
+                           s->settings.block_add_threshold, complete)
+               : 0;
 }
 
 static int check_several_cache(const struct system *s, struct err *err) {
@@ -505,7 +507,7 @@ static int check_several_cache(const struct system *s, struct err *err) {
                          "is %s: set static_blocks = off",
                          s->model->title, attention_mask_names[s->model->mask]);
     }
-    const bool slides = s->settings.window_slides && s->cache == &cache_sliding;
+    const bool slides = s->settings.window_slides && s->cache->way == CACHE_SLIDES;
     if (slides || s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
         return 0;
     }
@@ -538,7 +540,7 @@ static int check_sliding(const struct system *s, struct err *err) {
                          s->model->shifted_logits ? "of shifted logits"
                                                   : attention_mask_names[s->model->mask]);
     }
-    if (s->rows.kind != ROW_NONE && s->cache != &cache_sliding) {
+    if (s->rows.kind != ROW_NONE && s->cache->way != CACHE_SLIDES) {
         return err_usage(err,
                          "cache %s renews by blocks, and a window that slides has none: set cache "
                          "= sliding or none",
