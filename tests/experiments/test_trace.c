@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/outputs.h"
 
 static const char plain[] = "arrival_us,input_tokens,output_tokens,tenant,answer_tokens\n"
@@ -16,12 +17,6 @@ static json_t *facts_of(const char *const *words) {
     return json_parsed(cli_text(cli_run(&(const struct child){0}, words)));
 }
 #define FACTS(...) facts_of((const char *const[]){"trace", "info", __VA_ARGS__, "--json", NULL})
-
-static double number(const json_t *json, const char *key) {
-    const json_t *value = json_object_get(json, key);
-    ck_assert_msg(json_is_number(value), "%s", key);
-    return json_number_value(value);
-}
 
 /* The row of a table whose first cell is `name`. */
 static const json_t *row_of(const json_t *json, const char *table, const char *key,

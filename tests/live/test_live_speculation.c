@@ -28,10 +28,7 @@ static void decodes_so(const json_t *line, size_t number) {
                                settings[4], settings[5], settings[6], "runtime.fused_head=off",
                                NULL};
     json_t *summary = specified_run(line, start, set, 32, number, &positions);
-    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
-        positions += specified_at(line, "run", i);
-    }
-    ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")), positions);
+    specified_processed(line, summary, positions);
     json_decref(summary);
 }
 

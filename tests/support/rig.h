@@ -187,6 +187,25 @@ static inline void keeper_fini(struct keeper *keeper) {
     free(keeper->steps);
 }
 
+static inline const struct request_record *keeper_request(const struct keeper *keeper,
+                                                          uint64_t id) {
+    for (size_t i = 0; i < keeper->n_requests; i++) {
+        if (keeper->requests[i].id == id) {
+            return &keeper->requests[i];
+        }
+    }
+    ck_abort_msg("no request %d", (int)id);
+}
+
+/* Query tokens of all steps of all requests. */
+static inline uint64_t keeper_tokens(const struct keeper *keeper) {
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < keeper->n_requests; i++) {
+        tokens += keeper->requests[i].tokens_processed;
+    }
+    return tokens;
+}
+
 /* Run a system on the simulated executor; the sink may be NULL. */
 static inline struct loop_result rig_run(struct system *system, struct arrival_source source,
                                          struct keeper *keeper) {
