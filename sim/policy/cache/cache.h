@@ -28,7 +28,7 @@ struct learned {
 
 enum { CACHE_MAX_MEMORY_BYTES = 4096 }; /* of a request */
 
-/* What a cache policy serves beside blocks, one after the other. */
+/* What a cache policy serves in addition to blocks, one after the other. */
 enum cache_way {
     CACHE_OF_BLOCKS, /* nothing else */
     CACHE_SLIDES,    /* windows that slide, too (window_slides) */
