@@ -96,7 +96,7 @@ help: ## list the targets
 # Which program this is: the commit, whether its sources differ from it, and a digest over them. The
 # file changes, and what includes it is built again, only when one of these does.
 ID_FILES := $(sort $(LIB_SRCS) experiments/command/main.c \
-            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/step/*.def sim/serve/request.def))
+            $(wildcard $(foreach d,$(LIB_DIRS),$d/*.h $d/*.def)))
 $(BUILD)/build_id.h: FORCE
 	@mkdir -p $(@D)
 	@commit=unknown; [ -e .git ] && commit=$$(git rev-parse --verify -q HEAD 2>/dev/null || echo unknown); \
