@@ -206,6 +206,21 @@ static inline uint64_t keeper_tokens(const struct keeper *keeper) {
     return tokens;
 }
 
+/* A step of counts[i] spans like spans[i] each. */
+static inline struct step_price rig_price(const struct system *system, const struct span *spans,
+                                          const uint32_t *counts, size_t n_kinds) {
+    struct step_shape shape;
+    struct step_price price;
+    shape_clear(&shape);
+    for (size_t i = 0; i < n_kinds; i++) {
+        for (uint32_t j = 0; j < counts[i]; j++) {
+            shape_add(shape.sym, &spans[i], 1);
+        }
+    }
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
+    return price;
+}
+
 /* Run a system on the simulated executor; the sink may be NULL. */
 static inline struct loop_result rig_run(struct system *system, struct arrival_source source,
                                          struct keeper *keeper) {
