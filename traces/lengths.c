@@ -192,7 +192,8 @@ struct share {
 };
 
 static const struct param share_params[] = {
-    PARAM("share", PARAM_F64, struct share, share, "1", "1", 0, 1, "of the output, rounded up"),
+    PARAM("share", PARAM_F64, struct share, share, "1", "1", 0, 1,
+          "tokens as a share of the output, rounded up"),
 };
 
 static double share_draw(const void *state, double u) {

@@ -31,8 +31,8 @@ static const struct option own_options[] = {
     {"out", "FILE", "the profile, such as h200/llada-8b.csv", false},
     {"weights", "SOURCE", "a checkpoint's folder or random:SEED (default: random:1)", false},
     {"system", "NAME",
-     "whose operators are measured and whose pages are counted (default: one that serves the "
-     "model)",
+     "system whose operators are measured and whose pages are counted (default: one that serves "
+     "the model)",
      false},
     {"tensor-parallel", "N", "devices of this machine that hold the model together (default: 1)",
      false},
@@ -42,7 +42,7 @@ static const struct option own_options[] = {
      "measure products and attention of other types: storage.weights, storage.activations, "
      "storage.head and storage.cache (default: all as the back end computes)",
      true},
-    {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
+    {"max-tokens", "N", "tokens of the largest step (default: 16384, on the CPU 1024)", false},
     {"minutes", "M",
      "how long to measure (default: 6); less time means fewer rounds of operators, one at least, "
      "then fewer of whole steps, then fewer steps",
@@ -57,8 +57,8 @@ static const struct option own_options[] = {
      "keep it in FILE even if others computed on the device meanwhile, it was slowed or this "
      "program stopped; else it is set aside in FILE.shared",
      false},
-    {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
-    {"device", "N", "which of the machine's GPUs, counted from 0 (default: 0)", false},
+    {"library", "PATH", "library of the CUDA back end, libunmask_cuda.so", false},
+    {"device", "N", "number of the machine's GPU, counted from 0 (default: 0)", false},
     {"describe", NULL,
      "instead: write what the device is as the file of a GPU, for cards that list gpus has not",
      false},

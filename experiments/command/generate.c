@@ -40,8 +40,9 @@ static const struct option own_options[] = {
      "temperature=T); 0: take the most likely one (default: as the system says)",
      false},
     {"top-k", "K", "draw among the K most likely tokens; 0: among all", false},
-    {"top-p", "P", "of these the most likely until their probabilities exceed P; 1: all", false},
-    {"seed", "N", "of all random streams (default: 1)", false},
+    {"top-p", "P",
+     "sample among the most likely of these until their probabilities exceed P; 1: all", false},
+    {"seed", "N", "seed of all random streams (default: 1)", false},
     {"decode-out", "FILE",
      "write a decode trace (a SQLite file): the model's outputs for each position in each "
      "pass, and what the pass committed",

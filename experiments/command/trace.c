@@ -190,7 +190,8 @@ static const struct option convert_options[] = {
 
 static const struct option reading_options[] = {
     {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
-    {"time-unit", "UNIT", "of the file's times: s, ms, us, ns or date; default: as it says", false},
+    {"time-unit", "UNIT", "unit of the file's times: s, ms, us, ns or date; default: as it says",
+     false},
     {"hash-tokens", "N", "tokens that each of its hash ids stands for; default: as its rows say",
      false},
     {"where", "NAME=VALUE,...", "which of its rows count; != for those that do not", false},
