@@ -159,6 +159,16 @@ static void make_points(struct comparison *c) {
     }
 }
 
+/* Slips among what is compared, before anything runs. */
+static int check_names(const struct comparison *c, struct err *err) {
+    bool can_be;
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < c->n; i++) {
+        status = compose_check_names(&c->points[i * c->n_seeds].request, &can_be, err);
+    }
+    return status;
+}
+
 static struct run_request *request_of(void *state, size_t i) {
     return &((struct comparison *)state)->points[i].request;
 }
@@ -167,6 +177,7 @@ static int compare(const struct options *options, struct comparison *c, struct e
     unsigned n_threads;
     struct campaign campaign = {.db = options_text(options, "db"),
                                 .keeps_requests = options_has(options, "same-requests"),
+                                .takes_some = true,
                                 .bounds = options_has(options, "bound"),
                                 .stop = interrupt_catch()};
     int status = read_options(options, c, err);
@@ -177,7 +188,8 @@ static int compare(const struct options *options, struct comparison *c, struct e
     }
     name_all(c);
     make_points(c);
-    if (c->asked.asks_one_source) {
+    status = check_names(c, err);
+    if (status == 0 && c->asked.asks_one_source) {
         status = prices_take_one(request_of, c, c->n * c->n_seeds, err);
     }
     campaign.points = c->points;

@@ -694,6 +694,27 @@ static int open_requests(const struct run_request *request, struct composition *
     return status;
 }
 
+int compose_check_names(const struct run_request *request, bool *can_be, struct err *err) {
+    struct composition *c = mem_zeroed(1, sizeof *c);
+    struct err trouble = {0};
+    int status = compose_open_system(request, c, &trouble);
+    if (status == 0) {
+        status = open_workload(request, c, NULL, &c->workload, &trouble);
+        /* A file that cannot be read stays so. */
+        trouble.code = trouble.kind == ERR_WORLD ? ERR_UNKNOWN : trouble.code;
+    }
+    *can_be = status == 0;
+    workload_close(c->workload);
+    system_close(c->system);
+    free(c);
+    if (trouble.code == ERR_UNKNOWN) {
+        *err = trouble;
+        err->kind = ERR_USAGE;
+        return ERR_USAGE;
+    }
+    return 0;
+}
+
 static int check_deadlines(const struct composition *c, struct err *err) {
     const struct scheduler *scheduler = c->system->scheduler;
     return (scheduler->needs & NEEDS_DEADLINES) == 0 || c->workload == NULL ||
