@@ -172,7 +172,9 @@ static int read_over(struct asking *asking, const char *text, struct err *err) {
     if (asking->n_axes == CAPACITY_MOST_AXES) {
         return err_usage(err, "--over: at most %d keys", CAPACITY_MOST_AXES - 1);
     }
-    return over_read(text, CAPACITY_MOST_CONFIGS, &asking->axes[asking->n_axes++], err);
+    struct over *over = &asking->axes[asking->n_axes++];
+    const int status = over_read(text, CAPACITY_MOST_CONFIGS, over, err);
+    return status != 0 ? status : over_refuse_traffic(over->key, err);
 }
 
 static int read_axes(struct asking *asking, struct err *err) {

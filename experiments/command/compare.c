@@ -18,7 +18,7 @@ static const struct option own_options[] = {
      "`run`)",
      false},
     {"over", "KEY=A,B,...",
-     "each system with each of these values: of gpu or a key, such as scheduler", false},
+     "each system with each of these values: of gpu, model or a key, such as scheduler", false},
     {"against", "KEY=VALUE",
      "whom ratios and differences are to: of system or the key of --over (default: the first)",
      false},
@@ -50,13 +50,9 @@ static int read_over(const char *text, struct comparison *c, struct err *err) {
         return 0;
     }
     int status = over_read(text, ASKED_MOST_SYSTEMS, &c->over, err);
-    const bool is_model = strcmp(c->over.key, "model") == 0;
-    if (status == 0 && (is_model || name_behind(c->over.key, "workload.") != NULL)) {
-        status = err_usage(err,
-                           "--over: the %s is one for all that is compared; `unmask sweep` has "
-                           "several",
-                           is_model ? "model" : "workload");
-    }
+    const bool is_workload = name_behind(c->over.key, "workload.") != NULL;
+    status =
+        status != 0 ? status : over_refuse_traffic(is_workload ? "workload" : c->over.key, err);
     c->n_values = c->over.n;
     c->variants = mem_zeroed(c->n_values + 1, sizeof *c->variants);
     for (size_t i = 0; status == 0 && i < c->n_values; i++) {

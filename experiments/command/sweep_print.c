@@ -314,6 +314,10 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
         print_differences(sweep, &units, out);
     }
     fprintf(out, "\n");
+    if (compares(sweep)) {
+        char name[AGAINST_NAME_CHARS];
+        sample_explain_ratios(base_name(sweep, name), out);
+    }
     sample_explain(sweep->samples, sweep->n_points, sweep->n_seeds, out);
     if (sweep->has_bound) {
         sample_bound_explain(sweep->n_seeds, out);
