@@ -117,9 +117,15 @@ def explain(**options):
     return call("explain", **options)
 
 
+_LISTED = {"memory": "bytes", "weights": "bytes", "KV/token": "bytes", "positions": "tokens", "block": "tokens",
+           "TFLOP/s": "TFLOP/s", "fp8 TFLOP/s": "TFLOP/s", "GB/s": "GB/s"}
+
+
 def listing(what):
     """What can be named: `listing("systems")`, a DataFrame."""
-    return _tables.needed("pandas", "listing").DataFrame(call("list", what)[what]["rows"])
+    frame = _tables.needed("pandas", "listing").DataFrame(call("list", what)[what]["rows"])
+    frame.attrs["units"] = {column: _LISTED[column] for column in frame if column in _LISTED}
+    return frame
 
 
 _AXES = {"systems": "configurations of policies", "models": "models", "gpus": "GPUs", "workloads": "workloads, files or Traces",
