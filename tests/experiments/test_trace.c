@@ -522,13 +522,13 @@ TEST(rows_that_are_left_out_are_counted_in_every_output) {
         strstr(run, "Skipped 1 failed row of the trace. Left out 1 row of the trace by `where`."));
     free(run);
     /* Of a whole round, however few rows of the last one were wanted. */
-    path = scratch_write("rounds.csv", "arrival_time_us,input_tokens,output_tokens,status,model\n"
-                                       "0,9,1,ok,a\n1,9,1,ok,a\n2,9,1,ok,a\n3,9,0,timeout,a\n"
-                                       "4,8,1,ok,b\n");
-    run = PRINTS("run", "--workload", path, "--where", "model=a", "--requests", "4", "--arrivals",
-                 "all-at-once");
-    ck_assert_ptr_nonnull(
-        strstr(run, "Skipped 1 failed row of the trace. Left out 1 row of the trace by `where`."));
+    path = scratch_write(
+        "rounds.jsonl",
+        "{\"t\":0,\"in\":9,\"out\":1,\"code\":200}\n{\"t\":1,\"in\":9,\"out\":1,\"code\":200}\n"
+        "{\"t\":2,\"in\":9,\"out\":1,\"code\":500}\n{\"t\":3,\"in\":9,\"out\":1,\"code\":200}\n");
+    run = PRINTS("run", "--workload", path, "--columns", "time=t:s,input=in,output=out", "--where",
+                 "code=200", "--requests", "4");
+    ck_assert_ptr_nonnull(strstr(run, "Left out 1 row of the trace by `where`."));
     free(run);
 }
 
