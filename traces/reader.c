@@ -650,11 +650,29 @@ static int check_order(struct trace *trace, const struct trace_row *row, struct 
     return 0;
 }
 
+/* Of prompts, whose keys --where may name. */
+static int take_prompt(struct trace *trace, struct trace_row *row, struct err *err) {
+    struct record record;
+    if (trace->layout.n_where > 0) {
+        int status = family_jsonl.take_apart(&trace->layout, &trace->line, &record, err);
+        if (status != 0) {
+            return status;
+        }
+        *row = (struct trace_row){0};
+        row->left_out = !row_is_wanted(&family_jsonl, &trace->layout, &record, &row->lacks_wanted);
+        json_decref(record.object);
+        if (row->left_out) {
+            return 0;
+        }
+    }
+    return trace->format->family->take(&trace->line, &trace->taker, row, err);
+}
+
 static int read_row(struct trace *trace, struct trace_row *row, struct err *err) {
     const struct family *family = trace->format->family;
     struct record record;
     if (family->take != NULL) {
-        return family->take(&trace->line, &trace->taker, row, err);
+        return take_prompt(trace, row, err);
     }
     int status = family->take_apart(&trace->layout, &trace->line, &record, err);
     if (status != 0) {
@@ -815,6 +833,26 @@ void trace_set_taker(struct trace *trace, const struct prompt_taker *taker) {
 
 bool trace_has_prompts(const struct trace *trace) {
     return trace->format->family->take != NULL;
+}
+
+int trace_show_prompts(const struct trace *trace, const struct prompt_taker *taker,
+                       struct err *err) {
+    struct trace *again = NULL;
+    struct arrival row;
+    enum source_reply reply = SOURCE_BAD;
+    ASSERT(trace_has_prompts(trace));
+    if (trace_open(trace->path, &again, err) == 0) {
+        again->skips_bad = trace->skips_bad;
+        again->names_skip_bad = trace->names_skip_bad;
+        again->layout.conditions = trace->where;
+        again->layout.n_where = trace->layout.n_where;
+        memcpy(again->layout.where, trace->layout.where, sizeof again->layout.where);
+        again->taker = *taker;
+        while ((reply = give_row(again, &row, err)) == SOURCE_ROW) {
+        }
+    }
+    trace_close(again);
+    return reply == SOURCE_BAD ? err_status(err) : 0;
 }
 
 struct arrival_source trace_source(struct trace *trace) {

@@ -103,8 +103,8 @@ bool workload_may_have_deadlines(const struct workload *workload);
 /* Whether another seed gives other requests: arrivals or lengths are drawn. */
 bool workload_draws(const struct workload *workload);
 
-/* The file of prompts that its trace is, or NULL. */
-const char *workload_prompts(const struct workload *workload);
+/* Its trace where that is a file of prompts, or NULL. */
+const struct trace *workload_prompts(const struct workload *workload);
 
 const char *workload_name(const struct workload *workload);
 const char *workload_note(const struct workload *workload); /* "" where there is none */

@@ -226,10 +226,8 @@ double workload_rate_per_s(const struct workload *workload) {
     return workload->spec.rate_per_s;
 }
 
-const char *workload_prompts(const struct workload *workload) {
-    return workload->trace != NULL && trace_has_prompts(workload->trace)
-               ? trace_path(workload->trace)
-               : NULL;
+const struct trace *workload_prompts(const struct workload *workload) {
+    return workload->trace != NULL && trace_has_prompts(workload->trace) ? workload->trace : NULL;
 }
 
 const char *workload_name(const struct workload *workload) {
