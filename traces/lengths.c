@@ -41,7 +41,7 @@ static bool take_percentiles(char *const fields[], int n, struct quantiles *out)
 static int no_such_set(const char *path, const char *set, char *const *sets, struct err *err) {
     char hint[NAME_HINT_CHARS];
     name_hint(set, (const char *const *)sets, hint);
-    return err_usage(err, "%s has no set '%s'%s", path, set, hint);
+    return err_unknown(err, "%s has no set '%s'%s", path, set, hint);
 }
 
 /* Read the percentiles of `set` and `field` ("input" or "output") from the shipped table.

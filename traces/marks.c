@@ -274,8 +274,8 @@ int marks_open(struct marks *marks, enum mark mark, const char *word, const char
                              : " or ",
                  names[i]);
     }
-    return err_usage(err, "%s: %s = '%s', expected %s%s", place, mark_words[mark], word, list,
-                     name_hint(word, names, hint));
+    return err_unknown(err, "%s: %s = '%s', expected %s%s", place, mark_words[mark], word, list,
+                       name_hint(word, names, hint));
 }
 
 int marks_set(struct marks *marks, enum mark mark, const char *place, const char *name,

@@ -104,8 +104,8 @@ static int unknown_process(const struct config *config, const struct locations *
         names[n++] = entry->section;
     }
     char hint[NAME_HINT_CHARS];
-    return err_usage(err, "%s: there is no decode process '%s'%s", config->path, name,
-                     name_hint(name, names, hint));
+    return err_unknown(err, "%s: there is no decode process '%s'%s", config->path, name,
+                       name_hint(name, names, hint));
 }
 
 static void take_errors(const struct config *config, const char *section,

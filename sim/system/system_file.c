@@ -82,9 +82,9 @@ static int unknown_system(const struct system_files *files, const char *name, st
     add_names(&files->shipped, names, add_names(&files->own, names, 0));
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    return err_usage(err, "unknown system '%s'%s%s%s%s (`unmask list systems` prints them all)",
-                     name, has_own ? " in " : "", has_own ? files->own.path : "",
-                     has_own ? " and the shipped systems" : "", hint);
+    return err_unknown(err, "unknown system '%s'%s%s%s%s (`unmask list systems` prints them all)",
+                       name, has_own ? " in " : "", has_own ? files->own.path : "",
+                       has_own ? " and the shipped systems" : "", hint);
 }
 
 /* The reason given for a setting that was inferred; a later section's replaces it. */

@@ -204,6 +204,29 @@ TEST(top_k_and_top_p_change_nothing_where_nothing_is_drawn) {
     free(plain);
 }
 
+/* However often the file is read: under a simulation, live, and for what is asked of its texts. */
+TEST(a_file_of_prompts_is_read_as_it_was_asked_to) {
+    const char *path = scratch_write(
+        "some.jsonl", "{\"ids\": [5, 6, 7], \"task\": \"a\", \"output_tokens\": 32}\n"
+                      "{\"ids\": [5, 6], \"task\": \"b\", \"output_tokens\": 32}\nno prompt\n"
+                      "{\"ids\": [8, 9, 7, 5], \"task\": \"a\", \"output_tokens\": 32}\n");
+    for (int live = 0; live < 2; live++) {
+        const char *backend = live ? "cpu" : "sim";
+        REFUSES(2, "some.jsonl:3: found --skip-bad", "run", "--backend", backend, "--model",
+                "llada-tiny", "--workload", path);
+        char *text = PRINTS("run", "--backend", backend, "--model", "llada-tiny", "--workload",
+                            path, "--skip-bad");
+        ck_assert_ptr_nonnull(strstr(text, "requests     3 completed of 3;"));
+        ck_assert_ptr_nonnull(strstr(text, "Left out 1 row of the trace that cannot be read."));
+        free(text);
+        text = PRINTS("run", "--backend", backend, "--model", "llada-tiny", "--workload", path,
+                      "--skip-bad", "--where", "task=a");
+        ck_assert_ptr_nonnull(strstr(text, "requests     2 completed of 2;"));
+        ck_assert_ptr_nonnull(strstr(text, "Left out 1 row of the trace by `where`."));
+        free(text);
+    }
+}
+
 /* A line of a file of prompts says the same, under a simulation and live. */
 TEST(a_file_of_prompts_says_how_each_is_drawn) {
     const char *path = scratch_path("asked.jsonl");

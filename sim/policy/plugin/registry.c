@@ -98,14 +98,14 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
         names[i] = policy_at(kind, i)->name;
     }
     if (name_ends(name, ".so")) {
-        err_usage(err, "unknown %s '%s'; a plug-in's path holds a slash, as in ./%s",
-                  policy_kind_names[kind], name, name);
+        err_unknown(err, "unknown %s '%s'; a plug-in's path holds a slash, as in ./%s",
+                    policy_kind_names[kind], name, name);
         return NULL;
     }
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    err_usage(err, "unknown %s '%s'%s (`unmask list` prints them all)", policy_kind_names[kind],
-              name, hint);
+    err_unknown(err, "unknown %s '%s'%s (`unmask list` prints them all)", policy_kind_names[kind],
+                name, hint);
     return NULL;
 }
 
