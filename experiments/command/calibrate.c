@@ -336,6 +336,12 @@ static void print_report(const struct asked_calibration *asked,
         "the profile\n",
         report->correction.all);
     const struct power *power = &report->power;
+    if (report->power_is_followed && !power_is_known(power)) {
+        printf(
+            "power        not known, so that runs are priced at the highest clock, which no card "
+            "under load keeps: %s\n",
+            report->no_power.text);
+    }
     if (power_is_known(power)) {
         printf("power        %.4g W at rest, %.4g W more when busy, %.4g W more where "
                "operations bind, %.4g W at the limit; %.3g pJ an "

@@ -193,6 +193,30 @@ TEST(what_a_system_cannot_honour_is_refused_in_one_sentence) {
     system_close(system);
 }
 
+/* Chances of drafts are of whole distributions: what would cut them or make them sharper is refused
+ * for a request as it is for a system, and the most likely drafts are none of it. */
+TEST(requests_do_not_cut_what_drafts_are_accepted_by) {
+    struct system *system =
+        live_system_of("sdar", "sdar-tiny",
+                       (const char *const[]){"sampling=on", "decoder=self-speculation",
+                                             "runtime.fused_head=off", "max_requests=4", NULL});
+    const struct sampling refused[] = {{.temperature = 500001}, {.top_k = 3}, {.top_p = 900001}},
+                          taken[] = {{.temperature = 1000001},
+                                     {.temperature = 1},
+                                     {.top_k = 1},
+                                     {.top_p = 1000001},
+                                     {.seed = 5}};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct err err = {0};
+        ck_assert_int_eq(system_check_sampling(system, &refused[i], &err), ERR_USAGE);
+        ASSERT_SAYS(err.text, "accepts drafts by chances of whole distributions");
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        ck_assert_int_eq(system_check_sampling(system, &taken[i], NULL), 0);
+    }
+    system_close(system);
+}
+
 /* Which keep the most likely token. */
 TEST(top_k_and_top_p_change_nothing_where_nothing_is_drawn) {
     const struct sampling asked[N] = {{.top_k = 2}, {.top_p = 500001}, {.top_k = 9, .seed = 3}},
