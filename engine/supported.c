@@ -200,8 +200,6 @@ const struct feature feature_table[] = {
      has_odd_local_layers,
      "but for attention over pages in the wide type layers are taken to be alike",
      "swap.host_bytes = 0, storage.weights and storage.cache as storage.wide"},
-    {OF_SYSTEM, WHERE_RANKS, "layers with a window", has_local_layers,
-     "no run of it was ever compared with one of one GPU", "tensor_parallel = 1"},
     {OF_SYSTEM, WHERE_CUDA, "gelu with products in fp8", gates_fp8, "those gate by silu",
      "storage.weights = bf16"},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
