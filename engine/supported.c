@@ -127,10 +127,6 @@ static bool moves_by_parts(const struct system *s) {
     return s->moves && has_parts_of_logits(s);
 }
 
-static bool moves(const struct system *s) {
-    return s->moves;
-}
-
 /* Chances of drafts are read off logits. */
 static bool draws_drafts(const struct system *s) {
     return s->speculates && ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
@@ -271,8 +267,6 @@ const struct feature feature_table[] = {
      "none"},
     {OF_DECODER, LIVE, "drafts that are drawn (sampling = on)", samples_drafts,
      "no run of it was ever compared with a plain implementation", "sampling = off"},
-    {OF_DECODER, WHERE_RANKS, "drafts accepted by ratio", draws_drafts,
-     "a rank has logits of its own tokens alone", "decoder.accept = same"},
     {OF_CACHE, WHERE_CUDA, "checks of drafts with cached rows in fp8", checks_fp8,
      "attention that leaves rows out reads them in the wide type", "storage.cache = auto"},
     {OF_DECODER, LIVE, "a canvas that moves without tokens that insert and delete",
@@ -281,8 +275,6 @@ const struct feature feature_table[] = {
     {OF_DECODER, LIVE, "a canvas that moves without all logits of a step at once", moves_by_parts,
      "the host takes other tokens than the most likely from them",
      "runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = none"},
-    {OF_DECODER, WHERE_RANKS, "a canvas that moves", moves,
-     "a rank has logits of its own tokens alone", "decoder = joint-threshold"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

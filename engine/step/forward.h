@@ -113,8 +113,8 @@ int forward_wait(struct forward *forward, double *device_ns, struct err *err);
 /* What the step issued last came to; waits for it. */
 int forward_result(struct forward *forward, const struct step_result *result, struct err *err);
 
-/* The logits of the step issued last, [R, V] in float32, where the graph stores them all at once
- * and no other rank has some of them. */
+/* The logits of the step issued last, [R, V] in float32, of the whole vocabulary, where the graph
+ * stores them all at once. */
 int forward_logits(struct forward *forward, float *logits, struct err *err);
 
 /* The same step one instance at a time, for measuring and checking operators: begin, then next

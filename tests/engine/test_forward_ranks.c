@@ -336,10 +336,36 @@ TEST(products_behind_gates_and_ups_are_chosen_before_the_first_step) {
     }
 }
 
-TEST(logits_that_ranks_divide_are_not_given) {
+/* Each rank has columns of them. */
+TEST(logits_that_ranks_divide_are_whole_rows) {
+    enum { ROWS = CANVAS + 11 };
+    for (uint32_t n = 2; n <= 4; n *= 2) {
+        struct together t;
+        struct graph_options read = fused;
+        read.host_reads_logits = true;
+        struct rig *one = rig_open(&full_heads, &read, "random:8");
+        struct rig *rigs[] = {one, NULL};
+        static float logits[2][ROWS * 64];
+        struct err err = {0};
+        together_open(&t, &full_heads, n, &read, "random:8");
+        rigs[1] = t.rig;
+        for (int side = 0; side < 2; side++) {
+            start(rigs[side], &full_heads);
+            first_step(rigs[side]);
+            ck_assert_int_eq(forward_logits(rigs[side]->forward, logits[side], &err), 0);
+        }
+        for (size_t i = 0; i < ROWS * (size_t)full_heads.vocab; i++) {
+            ck_assert_float_eq_tol(logits[0][i], logits[1][i], 1e-5F);
+        }
+        together_close(&t);
+        rig_close(one);
+    }
+}
+
+TEST(logits_that_are_not_stored_are_not_given) {
     struct together t;
     struct err err = {0};
-    together_open(&t, &full_heads, 2, &fused, "random:8");
+    together_open(&t, &full_heads, 2, &fused_head, "random:8");
     start(t.rig, &full_heads);
     first_step(t.rig);
     ck_assert_int_eq(forward_logits(t.rig->forward, t.rig->logits, &err), ERR_USAGE);

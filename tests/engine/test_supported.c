@@ -86,17 +86,12 @@ static const struct {
      "decoder=self-speculation runtime.fused_head=on storage.weights=f32"},
     {"drafts that are drawn", "sdar", "sdar-tiny",
      "decoder=self-speculation runtime.fused_head=off sampling=on storage.weights=f32"},
-    {"drafts accepted by ratio", "sdar", "sdar-tiny",
-     "decoder=self-speculation runtime.fused_head=off tensor_parallel=2 storage.weights=f32"},
     {"checks of drafts", NULL, NULL, NULL}, /* on a GPU, below */
     {"a canvas that moves without tokens", "sdar", "sdar-tiny",
      "decoder=joint-indel decoder.insert_token=3 storage.weights=f32"},
     {"a canvas that moves without all", "sdar", "sdar-tiny",
      "decoder=joint-indel decoder.insert_token=3 decoder.delete_token=4 runtime.fused_head=on "
      "storage.weights=f32"},
-    {"a canvas that moves", "sdar", "sdar-tiny",
-     "decoder=joint-indel decoder.insert_token=3 decoder.delete_token=4 runtime.fused_head=off "
-     "tensor_parallel=2 storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 

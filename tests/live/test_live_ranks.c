@@ -58,6 +58,23 @@ static const struct {
      {"runtime=unmask", "block_tokens=8", "page_tokens=4", "decoder=joint-threshold",
       "decoder.penalty=1"},
      "2"},
+    /* The host reads logits of all ranks: chances of drafts, of tokens that insert and drop. */
+    {"sglang",
+     "sdar-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "runtime.fused_head=off",
+      "decoder=self-speculation", "decoder.cost=0"},
+     "4"},
+    {"sglang",
+     "sdar-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "decoder=self-speculation",
+      "decoder.cost=0", "decoder.accept=same"},
+     "4"},
+    {"sglang",
+     "llada2-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "runtime.fused_head=off",
+      "decoder=joint-indel", "decoder.delete_token=7", "decoder.insert_token=9",
+      "decoder.edit_threshold=0", "decoder.threshold=0.001"},
+     "2"},
     {"sdar", "sdar-tiny", {WINDOW}, "4"},
     /* What each part of a layer gives is normed, of a mixture the shared experts' and the others'
      * apart: the norm is of what all ranks give. */
