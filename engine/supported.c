@@ -136,10 +136,6 @@ static bool reads_drafts_in_parts(const struct system *s) {
     return draws_drafts(s) && has_parts_of_logits(s);
 }
 
-static bool samples_drafts(const struct system *s) {
-    return s->speculates && s->settings.sampling;
-}
-
 static bool checks_fp8(const struct system *s) {
     return s->speculates && s->graph.storage.cache == NUMBER_FP8;
 }
@@ -265,8 +261,6 @@ const struct feature feature_table[] = {
      reads_drafts_in_parts, "the host reads chances from them",
      "decoder.accept = same, or runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = "
      "none"},
-    {OF_DECODER, LIVE, "drafts that are drawn (sampling = on)", samples_drafts,
-     "no run of it was ever compared with a plain implementation", "sampling = off"},
     {OF_CACHE, WHERE_CUDA, "checks of drafts with cached rows in fp8", checks_fp8,
      "attention that leaves rows out reads them in the wide type", "storage.cache = auto"},
     {OF_DECODER, LIVE, "a canvas that moves without tokens that insert and delete",

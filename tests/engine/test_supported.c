@@ -84,8 +84,6 @@ static const struct {
      "storage.weights=f32"},
     {"drafts accepted by ratio without", "sdar", "sdar-tiny",
      "decoder=self-speculation runtime.fused_head=on storage.weights=f32"},
-    {"drafts that are drawn", "sdar", "sdar-tiny",
-     "decoder=self-speculation runtime.fused_head=off sampling=on storage.weights=f32"},
     {"checks of drafts", NULL, NULL, NULL}, /* on a GPU, below */
     {"a canvas that moves without tokens", "sdar", "sdar-tiny",
      "decoder=joint-indel decoder.insert_token=3 storage.weights=f32"},
