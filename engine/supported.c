@@ -87,10 +87,6 @@ static bool is_not_bf16(const struct system *s) {
     return s->graph.storage.wide != NUMBER_BF16;
 }
 
-static bool divides_fp8(const struct system *s) {
-    return s->settings.tensor_parallel > 1 && !storage_is(&s->graph.storage, NUMBER_BF16);
-}
-
 static bool evicts_fp8(const struct system *s) {
     return s->rows.chooser == CHOSEN_BY_POLICY && s->graph.storage.cache == NUMBER_FP8;
 }
@@ -235,9 +231,6 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, WHERE_CUDA, "numbers in another type than bf16", is_not_bf16,
      "the cuda back end computes in bfloat16",
      "storage.weights = bf16 and leave the others at auto, or with fp8 storage.wide = bf16"},
-    {OF_SYSTEM, WHERE_CUDA, "fp8 on several GPUs", divides_fp8,
-     "no run of it was ever compared with one of one GPU",
-     "tensor_parallel = 1, or storage.weights = bf16 and leave the others at auto"},
     {OF_SYSTEM, WHERE_CUDA, "heads of other than 64, 96, 128 or 256 values", has_other_heads,
      "attention on a GPU takes no others: the cpu back end runs them", NULL},
     {OF_RUNTIME, WHERE_RANKS, "runtime.whole_head = on", has_whole_heads,

@@ -25,8 +25,14 @@ static void decodes_so(const json_t *line, size_t number) {
     int64_t positions;
     const bool is_drawn = json_object_get(line, "sampling") != NULL;
     specified_settings(line, keys, defaults, N_KEYS, settings);
-    const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
-                               settings[4], settings[5], settings[6], "runtime.fused_head=off",
+    const char *const set[] = {settings[0],
+                               settings[1],
+                               settings[2],
+                               settings[3],
+                               settings[4],
+                               settings[5],
+                               settings[6],
+                               "runtime.fused_head=off",
                                is_drawn ? "sampling=on" : "sampling=off",
                                NULL};
     json_t *summary = specified_run(line, start, set, 32, number, &positions);
