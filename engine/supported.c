@@ -152,12 +152,11 @@ static bool has_local_layers(const struct system *s) {
     return s->model->local_window > 0;
 }
 
-/* Attention by other kernels than that of pages has no window; copies of pages, rows of fp8 and
- * what picks rows take layers to be alike, and rows of fp8 their values to be as projected. */
+/* Attention by other kernels than that of pages has no window; rows of fp8 and what picks rows take
+ * layers to be alike, and rows of fp8 their values to be as projected. */
 static bool has_odd_local_layers(const struct system *s) {
     const bool is_wide = storage_is(&s->graph.storage, (enum number_type)s->graph.storage.wide);
-    const bool is_odd = s->rows.kind != ROW_EXACT || s->settings.swap_host_bytes > 0 ||
-                        s->rows.chooser == CHOSEN_BY_POLICY;
+    const bool is_odd = s->rows.kind != ROW_EXACT || s->rows.chooser == CHOSEN_BY_POLICY;
     return (has_local_layers(s) && (is_odd || !is_wide)) || (s->model->output_norms && !is_wide);
 }
 
@@ -183,11 +182,10 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "rows of local layers that are given back", gives_rows_back,
      "a request's pages hold rows of all layers",
      "prefix_caching = on, or context_tokens to no more than the window and a block"},
-    {OF_SYSTEM, LIVE,
-     "layers with a window and another cache than exact, swapping, eviction or fp8",
+    {OF_SYSTEM, LIVE, "layers with a window and another cache than exact, eviction or fp8",
      has_odd_local_layers,
      "but for attention over pages in the wide type layers are taken to be alike",
-     "swap.host_bytes = 0, storage.weights and storage.cache as storage.wide"},
+     "cache = exact, storage.weights and storage.cache as storage.wide"},
     {OF_SYSTEM, WHERE_CUDA, "gelu with products in fp8", gates_fp8, "those gate by silu",
      "storage.weights = bf16"},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
@@ -240,8 +238,6 @@ const struct feature feature_table[] = {
      "swap.overlaps = off"},
     {OF_SYSTEM, LIVE, "host memory (swap.host_bytes) with credit or iteration = smooth",
      swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
-    {OF_SYSTEM, WHERE_RANKS, "host memory (swap.host_bytes)", swaps,
-     "the copies are of one GPU's rows", "swap.host_bytes = 0"},
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
