@@ -136,6 +136,11 @@ static bool checks_fp8(const struct system *s) {
     return s->speculates && s->graph.storage.cache == NUMBER_FP8;
 }
 
+/* Each copy of a key-value head has a part of the queries that score its rows. */
+static bool chooses_by_copies(const struct system *s) {
+    return s->rows.chooser == CHOSEN_BY_HEAD && s->model->kv_copies > 1;
+}
+
 /* A chunk would hold a part of a block, and rows that are picked have positions of their own. */
 static bool divides_blocks(const struct system *s) {
     return s->model->block_routing != BLOCK_ROUTING_NONE &&
@@ -231,6 +236,9 @@ const struct feature feature_table[] = {
      "storage.weights = bf16 and leave the others at auto, or with fp8 storage.wide = bf16"},
     {OF_SYSTEM, WHERE_CUDA, "heads of other than 64, 96, 128 or 256 values", has_other_heads,
      "attention on a GPU takes no others: the cpu back end runs them", NULL},
+    {OF_CACHE, WHERE_RANKS, "rows chosen by key-value heads that are fewer than the GPUs",
+     chooses_by_copies, "a head's copies would each choose by a part of its queries",
+     "tensor_parallel to no more than the key-value heads, or cache = sparse-uniform"},
     {OF_RUNTIME, WHERE_RANKS, "runtime.whole_head = on", has_whole_heads,
      "each rank is given its share of the output head", "runtime.whole_head = off"},
     {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,

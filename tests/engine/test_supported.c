@@ -65,6 +65,8 @@ static const struct {
     {"numbers in another type than f32", "dllm-serve", "llada-tiny", "storage.weights=bf16"},
     {"numbers in another type than bf16", NULL, NULL, NULL}, /* on a GPU, below */
     {"heads of other", NULL, NULL, NULL},                    /* the same */
+    {"rows chosen by key-value heads", "dllm-serve", "dream-tiny",
+     "tensor_parallel=4 storage.weights=f32"},
     {"runtime.whole_head = on", "fast-dllm", "dream-tiny",
      "tensor_parallel=2 runtime.whole_head=on storage.weights=f32"},
     {"swap.overlaps = on", "dllm-serve", "llada-tiny",
