@@ -440,6 +440,7 @@ struct model model_of_kind(const struct model *model, bool global) {
     kind.head_dim = heads.head_dim;
     kind.local_window = heads.local_window;
     kind.rotary_dim = global ? 0 : model->rotary_dim;
+    kind.kv_copies = global ? model->global_kv_copies : model->kv_copies;
     kind.global_every = 0;
     kind.global_values_are_keys = heads.values_are_keys;
     return kind;

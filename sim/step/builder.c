@@ -71,6 +71,15 @@ static void add_output_norm(struct builder *b, const char *name, enum weight_slo
     }
 }
 
+/* The same of a mixture's shared experts, or of the others: a norm is of what all ranks gave. */
+static void add_mixture_norm(struct builder *b, const char *name, enum weight_slot weight,
+                             int tensor) {
+    if (b->m->output_norms) {
+        add_all_reduce(b, "ffn all-reduce", tensor);
+        add_output_norm(b, name, weight, tensor);
+    }
+}
+
 /* What a mixture's experts read: what its router and the shared expert read, or a norm of their
  * own. */
 static int add_expert_norm(struct builder *b, int normed) {
@@ -511,7 +520,7 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
                                         &shared_ffn)
                         : token_tensor(b, "ffn output", b->hidden_bytes);
     if (shares) {
-        add_output_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, output);
+        add_mixture_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, output);
     }
     int logits = token_tensor(b, "router logits", routed * eb);
     add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed, logits);
@@ -539,12 +548,13 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
         int sum = token_tensor(b, "expert sum", b->hidden_bytes);
         add_mixture_op(b, "combine experts", OP_MOE_COMBINE, LIST(outputs, weights, places),
                        LIST(sum));
-        add_output_norm(b, "expert output norm", WEIGHT_EXPERT_OUTPUT_NORM, sum);
+        add_mixture_norm(b, "expert output norm", WEIGHT_EXPERT_OUTPUT_NORM, sum);
         graph_add_op(g, "shared add", OP_ADD, b->tokens, LIST(output, sum), LIST(output));
         return output;
     }
     add_mixture_op(b, "combine experts", OP_MOE_COMBINE,
                    LIST(outputs, weights, places, shares ? output : -1), LIST(output));
+    add_all_reduce(b, "ffn all-reduce", output);
     return output;
 }
 
@@ -572,14 +582,27 @@ static int add_moe_ffn(struct builder *b, int normed) {
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     op = add_mixture_op(b, "expert down", OP_MOE_LINEAR, LIST(gated), LIST(output));
     set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
-    add_output_norm(b, "expert output norm", WEIGHT_EXPERT_OUTPUT_NORM, output);
+    add_mixture_norm(b, "expert output norm", WEIGHT_EXPERT_OUTPUT_NORM, output);
     if (m->shared_experts > 0) {
         const int input = m->output_norms ? quantised_ffn_input(b, normed) : quantised;
         int shared =
             add_dense_ffn(b, input, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);
-        add_output_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, shared);
+        add_mixture_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, shared);
         graph_add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
     }
+    if (!m->output_norms) {
+        add_all_reduce(b, "ffn all-reduce", output);
+    }
+    return output;
+}
+
+/* What a layer's FFN gives, the sum over ranks. */
+static int add_ffn(struct builder *b, int normed, bool dense) {
+    if (!dense) {
+        return add_moe_ffn(b, normed);
+    }
+    int output = add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->ffn, &dense_ffn);
+    add_all_reduce(b, "ffn all-reduce", output);
     return output;
 }
 
@@ -649,7 +672,6 @@ static void add_feature(struct builder *b, uint32_t feature, int output, int pic
 /* Layers of which some rows run, and all go on with what they last came to. */
 static void add_feature_layers(struct builder *b, const char *name, uint32_t repeat, bool dense) {
     struct graph *g = b->g;
-    const struct model *m = b->m;
     int picks;
     graph_add_segment(g, name, repeat);
     int qkv = add_picked_projections(b, &picks);
@@ -667,9 +689,7 @@ static void add_feature_layers(struct builder *b, const char *name, uint32_t rep
     int normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
     run_picked(b, picks);
     graph_begin_loop(g, CHUNK_FFN, b->tokens);
-    int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), m->ffn, &dense_ffn)
-                       : add_moe_ffn(b, normed);
-    add_all_reduce(b, "ffn all-reduce", output);
+    int output = add_ffn(b, normed, dense);
     graph_end_loop(g, output);
     add_feature(b, 1, output, picks);
 }
@@ -701,9 +721,7 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     if (in_chunks) {
         normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
     }
-    int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->ffn, &dense_ffn)
-                       : add_moe_ffn(b, normed);
-    add_all_reduce(b, "ffn all-reduce", output);
+    int output = add_ffn(b, normed, dense);
     add_output_norm(b, "ffn output norm", WEIGHT_FFN_OUTPUT_NORM, output);
     if (!in_chunks) {
         graph_end_loop(b->g, output);

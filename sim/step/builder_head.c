@@ -28,7 +28,8 @@ static int add_candidates(struct builder *b) {
  * its own part. */
 static bool ranks_read_logits(const struct builder *b) {
     return model_ranks(b->m) > 1 && !b->m->whole_head &&
-           (b->options->draws || b->options->credit_slots > 0 || b->options->smooths);
+           (b->options->draws || b->options->credit_slots > 0 || b->options->smooths ||
+            b->options->host_reads_logits);
 }
 
 /* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
@@ -283,6 +284,9 @@ static int add_stored_logits(struct builder *b, int normed) {
     }
     if (expected >= 0) {
         add_expectation(b, logits, decided, probabilities, expected);
+    }
+    if (b->options->host_reads_logits) {
+        graph_add_barrier(g, logits);
     }
     if (!b->options->samples_output) {
         graph_end_loop(g, decided);
