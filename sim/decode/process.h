@@ -153,6 +153,16 @@ struct decode_process process_kumaraswamy(double a, double b);
 void process_confidence(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, float *confidence);
 
+/* Whether the surest positions can be told by their draws alone. */
+bool process_ranks_by_draws(const struct decode_process *process, const struct decode_view *view);
+
+/* Then surest[block_length] is 1 at as many positions, masked and wanted, that have the largest
+ * confidences, the earlier of equal ones, and 0 elsewhere; draws and offset [block_length] are
+ * room. */
+void process_surest(const struct decode_process *process, uint64_t seed,
+                    const struct decode_view *view, uint32_t most, double *draws, uint32_t *offset,
+                    uint8_t *surest);
+
 /* margin and entropy[block_length] of confidences that were drawn: in [0, confidence], where tokens
  * are drawn in [0, 1], and not above 0 where masked, else 0. */
 void process_statistics(const struct decode_process *process, uint64_t seed,

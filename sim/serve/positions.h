@@ -36,6 +36,7 @@ struct positions {
     uint8_t *alone;    /* room for flags of a window, where drafts are checked */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */
+    bool by_order;     /* of the choice only which positions are surest is read */
     struct choice choice;
 };
 
