@@ -685,13 +685,15 @@ static int open_requests(const struct run_request *request, struct composition *
 int compose_check_names(const struct run_request *request, bool *can_be, struct err *err) {
     struct composition *c = mem_zeroed(1, sizeof *c);
     struct err trouble = {0};
-    int status = compose_open_system(request, c, &trouble);
+    int status = questions_open(&request->questions, &c->questions, &trouble);
+    status = status != 0 ? status : compose_open_system(request, c, &trouble);
     if (status == 0) {
         status = open_workload(request, c, NULL, &c->workload, &trouble);
         /* A file that cannot be read stays so. */
         trouble.code = trouble.kind == ERR_WORLD ? ERR_UNKNOWN : trouble.code;
     }
     *can_be = status == 0;
+    questions_close(c->questions);
     workload_close(c->workload);
     system_close(c->system);
     free(c);

@@ -248,6 +248,10 @@ TEST(a_file_of_prompts_is_read_as_it_was_asked_to) {
         ck_assert_ptr_nonnull(strstr(text, "requests     2 completed of 2;"));
         ck_assert_ptr_nonnull(strstr(text, "Left out 1 row of the trace by `where`."));
         free(text);
+        text = PRINTS("compare", "--backend", backend, "--model", "llada-tiny", "--systems",
+                      "dllm-serve,fast-dllm", "--workload", path, "--skip-bad");
+        ck_assert_ptr_nonnull(strstr(text, "\nfast-dllm "));
+        free(text);
     }
 }
 
