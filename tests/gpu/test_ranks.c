@@ -3,8 +3,8 @@
  * program: `test_ranks LIBRARY [RANKS [nccl|refused]]`, 2 unless said, prints a line for each
  * comparison and the count of failures; `nccl` where the loader finds it, `refused` where it does
  * not and the GPUs do not reach each other's memory, so that they cannot be ranks. `models` in
- * their place compares models in all forms alone, and so does `test_ranks cpu [RANKS]` on the CPU.
- */
+ * their place compares models in all forms alone, and so does `test_ranks cpu [RANKS]` on the CPU;
+ * `times` times LLaDA-8B alone. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -607,27 +607,35 @@ static int told(void) {
     return n_failed > 0;
 }
 
-static void time_model(const char *name) {
+static void time_model(const char *name, enum number_type type) {
     static const uint32_t tokens[] = {32, 128, 512, 2048};
     struct err err = {0};
     static struct side side;
     double ms[2][4];
     const struct model *model = model_find(name, &err);
+    struct graph_options options = whole_pass;
+    options.storage.weights = options.storage.activations = (uint8_t)type;
     for (int many = 0; many < 2; many++) {
         side = (struct side){0};
-        open_side(&side, model, many ? (uint32_t)n_ranks : 1, false, MOST_TOKENS, &whole_pass);
+        open_side(&side, model, many ? (uint32_t)n_ranks : 1, false, MOST_TOKENS, &options);
         must_be(forward_warm(side.forward, NULL, &err), &err);
         for (size_t i = 0; i < 4; i++) {
             ms[many][i] = run_side(&side, tokens[i], 32, 21);
         }
         close_side(&side);
     }
-    printf("\n%s, one pass, 32 logit rows, random weights: ms\n%8s %8s %8s %8s\n", name, "tokens",
-           "1 rank", "ranks", "speed-up");
+    printf("\n%s in %s, one pass, 32 logit rows, random weights: ms\n%8s %8s %8s %8s\n", name,
+           number_words[type], "tokens", "1 rank", "ranks", "speed-up");
     for (size_t i = 0; i < 4; i++) {
         printf("%8" PRIu32 " %8.3f %8.3f %8.2f\n", tokens[i], ms[0][i], ms[1][i],
                ms[0][i] / ms[1][i]);
     }
+}
+
+static void time_models(void) {
+    time_model("llada-8b", NUMBER_BF16);
+    time_model("llada-8b", NUMBER_FP8_CHANNEL);
+    time_model("llada-8b", NUMBER_FP8);
 }
 
 int main(int argc, char **argv) {
@@ -638,6 +646,10 @@ int main(int argc, char **argv) {
     backend = library != NULL && strcmp(library, "cpu") == 0 ? BACKEND_CPU : BACKEND_CUDA;
     if (backend == BACKEND_CPU || (argc > 3 && strcmp(argv[3], "models") == 0)) {
         compare_forms();
+        return told();
+    }
+    if (argc > 3 && strcmp(argv[3], "times") == 0) {
+        time_models();
         return told();
     }
     has_nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
@@ -659,6 +671,6 @@ int main(int argc, char **argv) {
     compare_model("llada-tiny");
     compare_model("dream-tiny");
     compare_forms();
-    time_model("llada-8b");
+    time_models();
     return told();
 }
