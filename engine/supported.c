@@ -169,10 +169,6 @@ static bool gates_fp8(const struct system *s) {
     return s->model->gelu && !storage_is(&s->graph.storage, s->graph.storage.wide);
 }
 
-static bool is_of_noise(const struct system *s) {
-    return s->model->uniform_noise;
-}
-
 static bool reads_other_logits(const struct system *s) {
     const bool whole = s->settings.logit_chunk_rows == 0 && s->chunks.search == CHUNK_SEARCH_NONE;
     return s->model->uniform_noise &&
@@ -198,8 +194,6 @@ const struct feature feature_table[] = {
      "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "
      "and "
      "chunk_search = none"},
-    {OF_DECODER, WHERE_RANKS, "canvases of random tokens", is_of_noise,
-     "a rank has logits of its own tokens alone", NULL},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
      "runtime = unmask"},
     {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,

@@ -766,8 +766,8 @@ struct call_combine {
 /* y[i] = softmax of row i of the logits; y may be the logits. A row in which a logit is no number,
  * or is +infinity, or all are -infinity, becomes NaN. Where V is no multiple of 8 the last bits of
  * a row may change with its place in the call. Of a rank's part of a vocabulary: its part of the
- * whole row's softmax, by the largest logit of all ranks and its probability. by, of whole rows:
- * logits are divided by the row's temperature. */
+ * whole row's softmax, by the largest logit of all ranks and its probability. by: logits are
+ * divided by the row's temperature, at which that probability is. */
 struct call_softmax {
     const void *logits;            /* [N, V] */
     void *y;                       /* the same */
@@ -799,6 +799,29 @@ struct call_renoise {
     float *entropy;             /* [N] */
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
+    /* Of a rank's part of a vocabulary, from first_token on: what it finds of each row, instead of
+     * the three above; or NULL. */
+    struct renoise_part *part; /* [N] */
+    int32_t first_token;
+};
+
+/* What is found of a row, or of a rank's part of it: the most likely token and its logit, the drawn
+ * one and what it was drawn at, both by their numbers in the whole vocabulary, and the sums of e^x
+ * and of x e^x, with x logits less the largest over the temperature. */
+struct renoise_part {
+    double drawn_at, largest, sum, weighed;
+    int32_t token, drawn;
+};
+
+/* What G ranks have found of the same rows becomes what one finds of whole ones: the lower rank's
+ * token on a tie. confidence becomes the most likely token's probability at the temperature, unless
+ * it is no number. */
+struct call_renoise_combine {
+    const struct renoise_part *parts; /* [G, N] */
+    const struct draw_rule *by;       /* [N] */
+    int32_t *token, *drawn;           /* [N] */
+    float *confidence, *entropy;      /* [N] */
+    int32_t n_rows, n_ranks;
 };
 
 /* Row y[rows[i]] = y[rows[i]] + x[i], rounded to the dtype, or without x s / sqrt(mean(s^2) +

@@ -47,7 +47,6 @@ static const struct {
     {"gelu with", NULL, NULL, NULL}, /* on a GPU, below */
     {"canvases of random tokens without", "diffusiongemma", "sdar-tiny",
      NOISE "runtime.sampler_bytes=4"},
-    {"canvases of random tokens", "diffusiongemma", "sdar-tiny", NOISE "tensor_parallel=2"},
     {"padded batches", "fast-dllm", "llada-tiny", "runtime=hf-eager storage.weights=f32"},
     {"cached rows copied", "dllm-serve", "llada-tiny",
      "runtime=nano-vllm runtime.engine=on storage.weights=f32"},

@@ -173,6 +173,7 @@ static void add_ranks(struct launch_list *list) {
     static const char *const types[] = {"float", "__nv_bfloat16"};
     add_fixed(list, RANKS_THREADS, "gather_kernel");
     add_fixed(list, RANKS_COMBINE_THREADS, "combine_ranks_kernel");
+    add_fixed(list, RANKS_COMBINE_THREADS, "renoise_combine_kernel");
     for (int n = 2; n <= 8; n *= 2) {
         for (int t = 0; t < 2; t++) {
             add(list, RANKS_THREADS, RANKS_THREADS, 0, false, "direct_kernel<%s, %d>", types[t], n);

@@ -91,6 +91,22 @@ static const struct {
      "llada2-tiny",
      {W8A16, "expert_parallel=on", "model.shared_ffn=256", "block_tokens=8", "page_tokens=4"},
      "2"},
+    /* A canvas of random tokens: what is drawn, and expected of a step, is of all ranks' logits. */
+    {"diffusiongemma",
+     "sdar-tiny",
+     {"model.uniform_noise=on", "model.mask_token=4294967295", "model.causal_prompt=on",
+      "block_tokens=32", "page_tokens=16", "decoder.max_steps=9", "decoder.entropy_bound=60"},
+     "4"},
+    /* Which expects the more of a rounding the more steps it takes (test_forward_window.c). */
+    {"diffusiongemma",
+     "diffusiongemma-tiny",
+     {"context_tokens=128", "prefix_caching=on", "page_tokens=32", "decoder.max_steps=2"},
+     "4"},
+    {"diffusiongemma",
+     "diffusiongemma-tiny",
+     {"context_tokens=128", "prefix_caching=on", "page_tokens=32", "decoder.max_steps=2",
+      "expert_parallel=on"},
+     "2"},
     {"sdar", "sdar-tiny", {WINDOW}, "4"},
     /* What each part of a layer gives is normed, of a mixture the shared experts' and the others'
      * apart: the norm is of what all ranks give. */
