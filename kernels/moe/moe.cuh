@@ -149,4 +149,13 @@ bool moe_product_of(const struct call_moe_down *call, struct moe_product *out);
 /* Tiles there may be at most. */
 int64_t moe_most_tiles(const struct moe_product *product, int64_t n_pairs);
 
+/* Pairs a tile on sm_90a: enough for most experts' counts when they scatter about their average, so
+ * that their weights are read once; fewer leave more stages in flight. Up to `few`, 16, 32 or that;
+ * beyond, a multiple of 32 up to `most`. */
+int moe_tile_pairs(const struct moe_product *product, int n_tokens, int few, int most);
+
+/* Weights in fp8 on sm_90a, whatever the inputs are in (moe_fp8.cu). */
+cudaError_t moe_fp8_run(struct moe_product *product, bool gated, int n_tokens,
+                        cudaStream_t stream);
+
 #endif

@@ -451,13 +451,92 @@ static const void *on_device(const void *host) {
     return NULL;
 }
 
-static void test_experts(int n_tokens, bool x_too, bool by_row) {
-    const int n_experts = between(1, 9), n_active = between(1, n_experts < 4 ? n_experts : 4);
-    const int c = between(1, 60) * 8, f = between(1, 40) * 8;
+static const struct {
+    const char *name;
+    cudaError_t (*gate_up)(const struct call_moe_gate_up *, cudaStream_t);
+    cudaError_t (*down)(const struct call_moe_down *, cudaStream_t);
+} expert_paths[] = {{"chosen", kernel_moe_gate_up, kernel_moe_down},
+                    {"mma", kernel_moe_gate_up_mma, kernel_moe_down_mma},
+                    {"wgmma", kernel_moe_gate_up_wgmma, kernel_moe_down_wgmma}};
+
+static void poison(struct array *a) {
+    must(cudaMemset(a->device, 0xff, a->n_bytes), "poison");
+}
+
+/* Rows from n on are as they were poisoned. */
+static void check_untouched(const struct array *a, int64_t first_byte, const char *name) {
+    unsigned char *got = pull(a);
+    bool good = true;
+    for (size_t i = (size_t)first_byte; i < a->n_bytes; i++) {
+        good = good && got[i] == 0xff;
+    }
+    check(good, "%s: wrote past its pairs", name);
+    free(got);
+}
+
+/* The pairs of the last token alone have the bits that `down`, whose inputs lie by place, and
+ * `gate_up` gave them among the others. */
+static void check_expert_alone(const struct call_moe_gate_up *gate_up, const struct array *inner,
+                               const int32_t *experts, const int32_t *place, const char *name) {
+    const int a = gate_up->n_active, f = gate_up->n_hidden, t = gate_up->n_tokens - 1;
+    const size_t bytes = (size_t)f * 2;
+    struct array *start = array_new((size_t)(gate_up->n_experts + 1) * 4);
+    struct array *order = array_new((size_t)a * 4), *own_place = array_new((size_t)a * 4);
+    struct array *own = array_new((size_t)a * bytes);
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = experts + (int64_t)t * a, .start = start->host,
+             .order = order->host, .place = own_place->host, .n_tokens = 1, .n_active = a,
+             .n_experts = gate_up->n_experts);
+    ref_moe_sort(&sort);
+    push(start);
+    push(order);
+    struct call_moe_gate_up one = *gate_up;
+    one.x = (const uint8_t *)gate_up->x + t * gate_up->x_stride * (gate_up->fp8.x_too ? 1 : 2);
+    one.n_tokens = 1;
+    one.start = start->device;
+    one.order = order->device;
+    one.y = own->device;
+    launched(kernel_moe_gate_up(&one, NULL), name);
+    unsigned char *alone = pull(own), *all = pull(inner);
+    bool same = true;
+    for (int i = 0; i < a; i++) {
+        same = same && memcmp(alone + (size_t)((int32_t *)own_place->host)[i] * bytes,
+                              all + (size_t)place[(int64_t)t * a + i] * bytes, bytes) == 0;
+    }
+    check(same, "%s: alone a token has other bits", name);
+    free(alone);
+    free(all);
+}
+
+struct mixture {
+    int tokens, experts, active, channels, hidden;
+    bool x_too, by_row, crowded; /* crowded: most tokens go to the first experts */
+};
+
+static struct mixture random_mixture(int n_tokens, bool x_too, bool by_row) {
+    const int n_experts = between(1, 9), step = draw() % 4 == 0 ? 8 : 16;
+    const struct mixture m = {.tokens = n_tokens,
+                              .experts = n_experts,
+                              .active = between(1, n_experts < 4 ? n_experts : 4),
+                              .channels = between(1, 480 / step) * step,
+                              .hidden = between(1, 320 / step) * step,
+                              .x_too = x_too,
+                              .by_row = by_row,
+                              .crowded = draw() % 3 == 0};
+    return m;
+}
+
+static int n_by_wgmma;
+
+static void test_experts(const struct mixture *m) {
+    const int n_tokens = m->tokens, n_active = m->active, n_experts = m->experts;
+    const int c = m->channels, f = m->hidden;
+    const bool x_too = m->x_too, by_row = m->by_row;
     const int64_t n = (int64_t)n_tokens * n_active;
     int32_t *experts = malloc(sizeof *experts * (size_t)(n + 1));
     for (int64_t i = 0; i < n; i++) { /* apart, of one token */
-        experts[i] = (int32_t)((i / n_active * 7 + i % n_active) % n_experts);
+        const int64_t token = m->crowded && draw() % 4 ? 0 : i / n_active * 7;
+        experts[i] = (int32_t)((token + i % n_active) % n_experts);
     }
     struct array *start = array_new((size_t)(n_experts + 1) * 4);
     struct array *order = array_new((size_t)n * 4), *place = array_new((size_t)n * 4);
@@ -499,14 +578,31 @@ static void test_experts(int n_tokens, bool x_too, bool by_row) {
     down.y = outer->device;
     down.fp8.w_scale = on_device(two.w_scale);
     gate_up.start = down.start = start->device;
-    char name[160];
-    snprintf(name, sizeof name, "experts in fp8%s%s: %d tokens, %d of %d, C %d, F %d",
-             by_row ? "-channel" : "", x_too ? " with inputs" : "", n_tokens, n_active, n_experts,
-             c, f);
-    launched(kernel_moe_gate_up(&gate_up, NULL), name);
-    check_rows(inner, KERNEL_BF16, n, f, f, TWO_ROUNDINGS + c, name);
-    launched(kernel_moe_down(&down, NULL), name);
-    check_rows(outer, KERNEL_BF16, n, c, c, TWO_ROUNDINGS + f, name);
+    for (size_t path = 0; path < sizeof expert_paths / sizeof expert_paths[0]; path++) {
+        char name[160];
+        snprintf(name, sizeof name, "experts in fp8%s%s, %s: %d tokens, %d of %d%s, C %d, F %d",
+                 by_row ? "-channel" : "", x_too ? " with inputs" : "", expert_paths[path].name,
+                 n_tokens, n_active, n_experts, m->crowded ? " crowded" : "", c, f);
+        poison(inner);
+        poison(outer);
+        const cudaError_t up = expert_paths[path].gate_up(&gate_up, NULL);
+        if (up != cudaErrorNotSupported) { /* wgmma takes rows of codes that are whole 16 bytes */
+            launched(up, name);
+            check_rows(inner, KERNEL_BF16, n, f, f, TWO_ROUNDINGS + c, name);
+            check_untouched(inner, n * f * 2, name);
+            n_by_wgmma += path == 2;
+        }
+        if (path == 0) {
+            check_expert_alone(&gate_up, inner, experts, place->host, name);
+        }
+        const cudaError_t back = expert_paths[path].down(&down, NULL);
+        if (back != cudaErrorNotSupported) {
+            launched(back, name);
+            check_rows(outer, KERNEL_BF16, n, c, c, TWO_ROUNDINGS + f, name);
+            check_untouched(outer, n * c * 2, name);
+        }
+        check(path == 2 || (up == cudaSuccess && back == cudaSuccess), "%s: refused", name);
+    }
     free(experts);
     arrays_free();
 }
@@ -520,8 +616,18 @@ int main(int argc, char **argv) {
         test_rope(i % 4, head_sizes[i % N_HEAD_SIZES]);
         test_rope(i % 4, draw_head_size());
         test_select(head_sizes[i % N_HEAD_SIZES]);
-        test_experts(i == 0 ? 1 : between(1, i % 3 == 0 ? 300 : 40), i % 2, i / 2 % 2);
     }
+    for (int i = 0; i < 24; i++) {
+        const struct mixture m = random_mixture(
+            i == 0 ? 1 : between(1, i % 3 == 0 ? 300 : 40), i % 2, i / 2 % 2);
+        test_experts(&m);
+    }
+    for (int i = 0; i < 4; i++) { /* a model's rows */
+        const struct mixture m = {.tokens = 9, .experts = 8, .active = 2, .channels = 2048,
+                                  .hidden = 512, .x_too = i % 2, .by_row = i / 2};
+        test_experts(&m);
+    }
+    printf("experts by wgmma: %d\n", n_by_wgmma);
     for (int i = 0; i < 8; i++) {
         test_block(head_sizes[i % N_HEAD_SIZES]);
         test_paged(head_sizes[i % N_HEAD_SIZES]);
