@@ -48,14 +48,29 @@ static __device__ __forceinline__ int take_best(uint32_t (&key)[N], uint32_t *be
     return number;
 }
 
+/* A group's key from the two largest of each lane's keys of it. */
+static __device__ __forceinline__ uint32_t group_key_of(uint32_t first, uint32_t second, int size) {
+    const uint32_t best = __reduce_max_sync(~0u, first);
+    const int holder = __ffs(__ballot_sync(~0u, first == best)) - 1;
+    second = __reduce_max_sync(~0u, (int)threadIdx.x % 32 == holder ? second : first);
+    return key_of(size > 1 ? __fadd_rn(rank_of(best), rank_of(second)) : rank_of(best));
+}
+
 /* Closes the experts of the groups that do not stay. */
 static __device__ __forceinline__ void close_groups(const struct call_moe_route &call,
                                                     uint32_t (&key)[EACH]) {
     const int lane = threadIdx.x % 32, size = call.n_experts / call.n_groups;
     uint32_t group_key[1] = {CLOSED};
+    if (size == 32) { /* a lane has one of each group */
+#pragma unroll
+        for (int g = 0; g < EACH; g++) {
+            const uint32_t of_group = group_key_of(key[g], CLOSED, size);
+            group_key[0] = lane == g && g < call.n_groups ? of_group : group_key[0];
+        }
+    }
 #pragma unroll 4 /* each is a chain of reductions */
-    for (int g = 0; g < call.n_groups; g++) {
-        uint32_t first = CLOSED, second = CLOSED; /* of the group, the lane's and then all lanes' */
+    for (int g = 0; size != 32 && g < call.n_groups; g++) {
+        uint32_t first = CLOSED, second = CLOSED;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const int e = lane + 32 * i;
@@ -64,12 +79,8 @@ static __device__ __forceinline__ void close_groups(const struct call_moe_route 
             second = max(second, min(first, of_group));
             first = max(first, of_group);
         }
-        const uint32_t best = __reduce_max_sync(~0u, first);
-        const int holder = __ffs(__ballot_sync(~0u, first == best)) - 1;
-        second = __reduce_max_sync(~0u, lane == holder ? second : first);
-        first = best;
-        const float rank = size > 1 ? __fadd_rn(rank_of(first), rank_of(second)) : rank_of(first);
-        group_key[0] = lane == g ? key_of(rank) : group_key[0];
+        const uint32_t of_group = group_key_of(first, second, size);
+        group_key[0] = lane == g ? of_group : group_key[0];
     }
     uint32_t staying = 0, unused;
     for (int i = 0; i < call.n_groups_active; i++) {

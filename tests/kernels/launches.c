@@ -253,6 +253,11 @@ static void add_hopper_products(struct launch_list *list) {
             int ring = few ? MOE_FEW_RING_BYTES : MOE_RING_BYTES;
             add(list, MOE_WGMMA_THREADS, MOE_WGMMA_THREADS, ring + RING_ALIGNMENT, true,
                 "moe_wgmma_kernel<%s, %s>", truth(gated), truth(few));
+            ring = few ? MOE_FP8_FEW_RING_BYTES : MOE_RING_BYTES;
+            for (int x_too = 0; x_too < 2; x_too++) {
+                add(list, MOE_WGMMA_THREADS, MOE_WGMMA_THREADS, ring + RING_ALIGNMENT, true,
+                    "moe_fp8_kernel<%s, %s, %s>", truth(gated), truth(few), truth(x_too));
+            }
         }
         for (int cluster = 1; cluster <= 2; cluster++) {
             for (int tokens = 192; tokens <= 256; tokens += 64) {
