@@ -23,13 +23,14 @@ enum {
 };
 
 /* Pairs a tile at most, bytes of a pair's step, a block's ring, and blocks a multiprocessor, for few
- * pairs and for many. Where many, a thread has two sums for each pair and row. */
+ * pairs and for many. */
 template <bool FEW, bool X_TOO> struct shape {
-    static constexpr int PAIRS = !FEW ? 128 : X_TOO ? 64 : 32;
+    static constexpr int PAIRS = FEW ? (X_TOO ? 64 : 32) : X_TOO ? 256 : 128;
     static constexpr int PAIR_BYTES = STEP * (X_TOO ? 1 : 2);
     static constexpr int RING_BYTES = FEW ? MOE_FP8_FEW_RING_BYTES : MOE_RING_BYTES;
     static constexpr int BLOCKS = FEW ? 2 : 1;
-    static constexpr int FEEDER_REGISTERS = FEW ? 48 : 72, WORKER_REGISTERS = FEW ? 96 : 216;
+    static constexpr int FEEDER_REGISTERS = FEW ? 48 : X_TOO ? 40 : 72;
+    static constexpr int WORKER_REGISTERS = FEW ? 96 : X_TOO ? 232 : 216;
 };
 
 static bool by_squares(const struct moe_product *product) {
@@ -45,7 +46,7 @@ struct fp8_cut {
 
 #if HOPPER_DEVICE
 /* By a thread, four bytes. */
-static __device__ __forceinline__ void scale_copy(uint32_t to, const float *from) {
+static __device__ __forceinline__ void scale_copy(uint32_t to, const void *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
 }
 
@@ -122,7 +123,7 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
     using S = shape<FEW, X_TOO>;
     constexpr int TURNS = S::PAIRS / ROWS_APART, HALVES = S::PAIR_BYTES / 128;
     constexpr int CHANNELS = X_TOO ? 16 : 8; /* of 16 bytes */
-    static_assert(TURNS <= 8, "each row's scale has a thread");
+    constexpr int SCALE_TURNS = X_TOO ? (TURNS + 7) / 8 : 0; /* scales that a thread copies */
     const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
     const uint32_t to_row = WEIGHT_BYTES + row * 128 + ((chunk ^ (row & 7)) << 4);
     const uint32_t scales = ring.stages + ring.n_stages * ring.stage_bytes;
@@ -143,7 +144,8 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
     for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         moe_tile_find(&tile, table, product, number);
         uint32_t from[TURNS]; /* in 16 bytes */
-        const float *x_scale = nullptr, *w_scale = nullptr; /* that this thread copies */
+        const float *w_scale = nullptr; /* that this thread copies */
+        [[maybe_unused]] uint32_t scaled[SCALE_TURNS + 1]; /* rows whose scales it does */
 #pragma unroll
         for (int i = 0; i < TURNS; i++) {
             const int pair = min(row + i * ROWS_APART, tile.n_pairs - 1);
@@ -152,9 +154,8 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
                 from[i] = (uint32_t)(moe_input_row(product, tile.first + pair) * product.x_stride *
                                      (X_TOO ? 1 : 2) / 16);
             }
-            if (X_TOO && chunk == i && row + i * ROWS_APART < tile.n_pairs) {
-                x_scale = reinterpret_cast<const float *>(x + (uint64_t)from[i] * 16 +
-                                                          product.n_inputs);
+            if (X_TOO && chunk == i % 8) {
+                scaled[i / 8] = from[i];
             }
         }
         if (cut.squares && threadIdx.x < WEIGHT_SCALES) {
@@ -188,9 +189,14 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
             if (w_scale) {
                 scale_copy(scale + threadIdx.x * 4, w_scale + step);
             }
-            if (X_TOO && x_scale) {
-                scale_copy(scale + (WEIGHT_SCALES + chunk * ROWS_APART + row) * 4,
-                           x_scale + (cut.squares ? step : 0));
+#pragma unroll
+            for (int i = 0; i < SCALE_TURNS; i++) {
+                const int pair = row + (chunk + i * 8) * ROWS_APART;
+                if (pair < tile.n_pairs) {
+                    scale_copy(scale + (WEIGHT_SCALES + pair) * 4,
+                               x + (uint64_t)scaled[i] * 16 + product.n_inputs +
+                                   (cut.squares ? step * 4 : 0));
+                }
             }
             barrier_arrive_copied(full);
             ring_advance(&ring);
@@ -237,14 +243,22 @@ multiply(struct stage_ring *ring, const struct moe_product &product, const struc
          const struct moe_tile &tile) {
     const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const uint32_t scales = ring->stages + ring->n_stages * ring->stage_bytes;
-    float sum[WIDTH / 2], part[WIDTH / 2], of_row[2] = {1, 1};
+    /* Of many pairs one half after the other, while the other warpgroup multiplies. */
+    constexpr int PARTS = WIDTH > 128 ? 2 : 1, PART = WIDTH / PARTS;
+    float sum[WIDTH / 2], part[PART / 2], of_row[2] = {1, 1};
+    auto row_scales = [&]() {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (!cut.squares) {
+        for (int half = 0; half < 2; half++) {
             const int eight = (group * 4 + warp) * 2 + half;
-            const int row = row_of_eight<GATED>(product, tile, eight) + lane / 4;
-            of_row[half] = __ldg(scales_of<GATED>(product, false, tile.expert, row));
+            if (!cut.squares) {
+                of_row[half] =
+                    __ldg(scales_of<GATED>(product, false, tile.expert,
+                                           row_of_eight<GATED>(product, tile, eight) + lane / 4));
+            }
         }
+    };
+    if (WIDTH <= 128) { /* else there is no room to keep them in */
+        row_scales();
     }
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i++) {
@@ -256,26 +270,32 @@ multiply(struct stage_ring *ring, const struct moe_product &product, const struc
         const uint32_t weights = stage + group * (WEIGHT_BYTES / 2);
         barrier_wait(ring->full + ring->at * 8, ring->parity);
         fence_copied();
-        if constexpr (X_TOO) {
-            wgmma_row_fp8<WIDTH>(part, weights, stage + WEIGHT_BYTES);
-        } else {
-            multiply_wide<WIDTH>(part, weights, stage + WEIGHT_BYTES, product.max_pairs * 128);
-        }
         float2 w = make_float2(1, 1);
         if (cut.squares) {
             w = shared_float2(scale + (group * 4 + warp) * 8);
         }
-        wgmma_wait<0>();
 #pragma unroll
-        for (int i = 0; i < WIDTH / 8; i++) {
-            float2 t = make_float2(1, 1);
-            if (X_TOO) {
-                t = shared_float2(scale + (WEIGHT_SCALES + i * 8 + lane % 4 * 2) * 4);
+        for (int at = 0; at < PARTS; at++) {
+            const uint32_t inputs = stage + WEIGHT_BYTES + at * PART * 128;
+            if constexpr (X_TOO) {
+                wgmma_row_fp8<PART>(part, weights, inputs);
+            } else {
+                multiply_wide<PART>(part, weights, inputs, product.max_pairs * 128);
             }
-            sum[i * 4] = fmaf(part[i * 4], w.x * t.x, sum[i * 4]);
-            sum[i * 4 + 1] = fmaf(part[i * 4 + 1], w.x * t.y, sum[i * 4 + 1]);
-            sum[i * 4 + 2] = fmaf(part[i * 4 + 2], w.y * t.x, sum[i * 4 + 2]);
-            sum[i * 4 + 3] = fmaf(part[i * 4 + 3], w.y * t.y, sum[i * 4 + 3]);
+            wgmma_wait<0>();
+#pragma unroll
+            for (int i = 0; i < PART / 8; i++) {
+                float *to = sum + at * PART / 2 + i * 4;
+                float2 t = make_float2(1, 1);
+                if (X_TOO) {
+                    t = shared_float2(scale +
+                                      (WEIGHT_SCALES + at * PART + i * 8 + lane % 4 * 2) * 4);
+                }
+                to[0] = fmaf(part[i * 4], w.x * t.x, to[0]);
+                to[1] = fmaf(part[i * 4 + 1], w.x * t.y, to[1]);
+                to[2] = fmaf(part[i * 4 + 2], w.y * t.x, to[2]);
+                to[3] = fmaf(part[i * 4 + 3], w.y * t.y, to[3]);
+            }
         }
         __syncwarp(); /* all lanes have read the scales */
         if (lane == 0) {
@@ -283,11 +303,12 @@ multiply(struct stage_ring *ring, const struct moe_product &product, const struc
         }
         ring_advance(ring);
     }
-    if (!cut.squares) {
+    if (WIDTH > 128) {
+        row_scales();
+    }
 #pragma unroll
-        for (int i = 0; i < WIDTH / 2; i++) {
-            sum[i] *= of_row[i / 2 % 2];
-        }
+    for (int i = 0; i < WIDTH / 2; i++) {
+        sum[i] *= of_row[i / 2 % 2];
     }
     moe_store<GATED, WIDTH>(product, tile, group * 4 + warp, sum);
 }
@@ -352,8 +373,11 @@ static __global__ void __launch_bounds__(THREADS, shape<FEW, X_TOO>::BLOCKS)
                 multiply_any<GATED, X_TOO, 8, 16, 32>(&ring, product, cut, tile);
             } else if constexpr (S::PAIRS == 64) {
                 multiply_any<GATED, X_TOO, 8, 16, 32, 64>(&ring, product, cut, tile);
-            } else {
+            } else if constexpr (S::PAIRS == 128) {
                 multiply_any<GATED, X_TOO, 8, 16, 32, 64, 96, 128>(&ring, product, cut, tile);
+            } else {
+                multiply_any<GATED, X_TOO, 8, 16, 32, 64, 96, 128, 192, 256>(&ring, product, cut,
+                                                                             tile);
             }
         }
     }
