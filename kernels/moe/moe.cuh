@@ -67,15 +67,18 @@ struct moe_tile {
     int first, n_pairs; /* places first .. first + n_pairs - 1 */
 };
 
-/* The tile of a number below tiles[E] n_output_tiles; numbers asked for in turn only grow, and
- * expert starts at 0. An expert's tiles of pairs are as even as can be, and neighbours share
- * weights. */
+/* The tile of a number below tiles[E] n_output_tiles. An expert's tiles of pairs are as even as can
+ * be, and neighbours share weights. */
 static __device__ __forceinline__ void moe_tile_find(struct moe_tile *tile,
                                                      const struct moe_table *table,
                                                      const struct moe_product &product,
                                                      int number) {
-    while (number >= table->tiles[tile->expert + 1] * product.n_output_tiles) {
-        tile->expert++;
+    static_assert((MOE_MAX_EXPERTS & (MOE_MAX_EXPERTS - 1)) == 0, "halved to 1");
+    tile->expert = 0; /* the last one that begins at this number or before */
+#pragma unroll
+    for (int step = MOE_MAX_EXPERTS / 2; step > 0; step /= 2) {
+        const int other = tile->expert + step;
+        tile->expert = table->tiles[other] * product.n_output_tiles <= number ? other : tile->expert;
     }
     const int before = table->tiles[tile->expert],
               n_tiles = table->tiles[tile->expert + 1] - before;

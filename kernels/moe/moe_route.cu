@@ -405,6 +405,7 @@ template <int WARPS>
 static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct call_moe_sort call) {
     constexpr int THREADS = 32 * WARPS;
     dependencies_wait();
+    dependents_launch();
     __shared__ int before[MOE_MAX_EXPERTS], after[MOE_MAX_EXPERTS]; /* pairs of other blocks */
     __shared__ int next[WARPS][MOE_MAX_EXPERTS]; /* counts of a warp's, then their places */
     __shared__ int warp_total[MOE_MAX_EXPERTS / 32];
@@ -492,7 +493,6 @@ static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct ca
             }
         }
     }
-    __threadfence(); /* moe_down's blocks read the starts when these have ended, not waiting */
 }
 
 extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream) {

@@ -3,9 +3,9 @@
  * of one ring. Two warpgroups multiply 64 rows of weights each by as many pairs as a tile has, in
  * steps of 8 to 32. Where pairs are few all this is a stream of weights, each read once; two blocks
  * share a multiprocessor then, and one streams on while the other begins and ends its tiles. The
- * second product's blocks fetch their first weights as those of the first one end: that takes only
- * the starts, which are older than the first product, or come from the sort, which lets no kernel
- * begin before they are there. */
+ * second product's blocks fetch their first weights as those of the kernel before end: that takes
+ * only the starts, which are older than the first product, as that one waits for them before it lets
+ * another kernel begin. */
 #include "kernels/hopper.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
