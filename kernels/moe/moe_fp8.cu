@@ -40,7 +40,7 @@ static bool by_squares(const struct moe_product *product) {
 
 /* What a kernel needs beyond a product. */
 struct fp8_cut {
-    int stage_bytes, scale_bytes, n_stages; /* scales of all stages lie behind all stages */
+    int stage_bytes, scale_bytes, n_stages; /* scales of all stages follow all stages */
     bool squares;
 };
 
@@ -115,19 +115,84 @@ static __device__ __forceinline__ void feed_weights(const struct stage_ring &rin
     }
 }
 
+/* What a feeder copies of a tile's pairs: 16 bytes of some rows of x, the scales of some, and, by
+ * squares, that of eight rows of weights. Places in x are in 16 bytes. */
+template <bool FEW, bool X_TOO> struct feeder {
+    static constexpr int TURNS = shape<FEW, X_TOO>::PAIRS / ROWS_APART;
+    static constexpr int SCALES = X_TOO ? (TURNS + 7) / 8 : 0;
+    uint32_t from[TURNS], scaled[SCALES + 1];
+    const float *w_scale; /* NULL: none */
+};
+
+template <bool GATED, bool FEW, bool X_TOO>
+static __device__ __forceinline__ void
+feeder_begin(struct feeder<FEW, X_TOO> *own, const struct moe_product &product, bool squares,
+             const struct moe_tile &tile) {
+    const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
+#pragma unroll
+    for (int i = 0; i < own->TURNS; i++) {
+        const int pair = min(row + i * ROWS_APART, tile.n_pairs - 1);
+        own->from[i] = 0;
+        if (i * ROWS_APART < tile.n_pairs) {
+            own->from[i] = (uint32_t)(moe_input_row(product, tile.first + pair) *
+                                      product.x_stride * (X_TOO ? 1 : 2) / 16);
+        }
+        if (X_TOO && chunk == i % 8) {
+            own->scaled[i / 8] = own->from[i];
+        }
+    }
+    own->w_scale = nullptr;
+    if (squares && threadIdx.x < WEIGHT_SCALES) {
+        own->w_scale = scales_of<GATED>(product, true, tile.expert,
+                                        row_of_eight<GATED>(product, tile, threadIdx.x));
+    }
+}
+
+/* Into a stage and its scales. */
+template <bool FEW, bool X_TOO>
+static __device__ __forceinline__ void
+feeder_copy(const struct feeder<FEW, X_TOO> &own, const struct moe_product &product, bool squares,
+            int n_pairs, uint32_t stage, uint32_t scales, int step) {
+    constexpr int HALVES = shape<FEW, X_TOO>::PAIR_BYTES / 128;
+    constexpr int CHANNELS = X_TOO ? 16 : 8; /* of 16 bytes */
+    const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
+    const uint32_t to_row = WEIGHT_BYTES + row * 128 + ((chunk ^ (row & 7)) << 4);
+    const char *x = static_cast<const char *>(product.x);
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) {
+        const int channel = step * STEP + half * 64 + chunk * CHANNELS;
+        const bool exists = channel < product.n_inputs;
+        const uint32_t to = stage + half * product.max_pairs * 128 + to_row;
+#pragma unroll
+        for (int i = 0; i < own.TURNS; i++) {
+            if (i * ROWS_APART < n_pairs && row + i * ROWS_APART < n_pairs) {
+                copy_async(to + i * ROWS_APART * 128,
+                           x + (uint64_t)own.from[i] * 16 +
+                               (exists ? channel * (X_TOO ? 1 : 2) : 0),
+                           exists);
+            }
+        }
+    }
+    if (own.w_scale) {
+        scale_copy(scales + threadIdx.x * 4, own.w_scale + step);
+    }
+#pragma unroll
+    for (int i = 0; i < own.SCALES; i++) {
+        const int pair = row + (chunk + i * 8) * ROWS_APART;
+        if (pair < n_pairs) {
+            scale_copy(scales + (WEIGHT_SCALES + pair) * 4,
+                       x + (uint64_t)own.scaled[i] * 16 + product.n_inputs +
+                           (squares ? step * 4 : 0));
+        }
+    }
+}
+
 template <bool GATED, bool FEW, bool X_TOO>
 static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtensorMap *w_map,
                                             const struct moe_product &product,
                                             const struct fp8_cut &cut,
                                             const struct moe_table *table, int n_tiles) {
-    using S = shape<FEW, X_TOO>;
-    constexpr int TURNS = S::PAIRS / ROWS_APART, HALVES = S::PAIR_BYTES / 128;
-    constexpr int CHANNELS = X_TOO ? 16 : 8; /* of 16 bytes */
-    constexpr int SCALE_TURNS = X_TOO ? (TURNS + 7) / 8 : 0; /* scales that a thread copies */
-    const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
-    const uint32_t to_row = WEIGHT_BYTES + row * 128 + ((chunk ^ (row & 7)) << 4);
     const uint32_t scales = ring.stages + ring.n_stages * ring.stage_bytes;
-    const char *x = static_cast<const char *>(product.x);
     struct moe_tile tile = {};
     int early = 0; /* stages of the first tile whose weights are under way */
     if (!GATED) {
@@ -143,62 +208,19 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
     }
     for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         moe_tile_find(&tile, table, product, number);
-        uint32_t from[TURNS]; /* in 16 bytes */
-        const float *w_scale = nullptr; /* that this thread copies */
-        [[maybe_unused]] uint32_t scaled[SCALE_TURNS + 1]; /* rows whose scales it does */
-#pragma unroll
-        for (int i = 0; i < TURNS; i++) {
-            const int pair = min(row + i * ROWS_APART, tile.n_pairs - 1);
-            from[i] = 0;
-            if (i * ROWS_APART < tile.n_pairs) {
-                from[i] = (uint32_t)(moe_input_row(product, tile.first + pair) * product.x_stride *
-                                     (X_TOO ? 1 : 2) / 16);
-            }
-            if (X_TOO && chunk == i % 8) {
-                scaled[i / 8] = from[i];
-            }
-        }
-        if (cut.squares && threadIdx.x < WEIGHT_SCALES) {
-            w_scale = scales_of<GATED>(product, true, tile.expert,
-                                       row_of_eight<GATED>(product, tile, threadIdx.x));
-        }
+        struct feeder<FEW, X_TOO> own;
+        feeder_begin<GATED>(&own, product, cut.squares, tile);
         for (int step = 0; step < product.n_steps; step++) {
-            const uint32_t stage = ring.stages + ring.at * ring.stage_bytes;
-            const uint32_t full = ring.full + ring.at * 8, scale = scales + ring.at * cut.scale_bytes;
             barrier_wait(ring.empty + ring.at * 8, ring.parity ^ 1);
             if (early > 0) {
                 early--;
             } else if (threadIdx.x == 0) {
                 feed_weights<GATED>(ring, ring.at, w_map, product, tile, step);
             }
-#pragma unroll
-            for (int half = 0; half < HALVES; half++) {
-                const int channel = step * STEP + half * 64 + chunk * CHANNELS;
-                const bool exists = channel < product.n_inputs;
-                const uint32_t to = stage + half * product.max_pairs * 128 + to_row;
-#pragma unroll
-                for (int i = 0; i < TURNS; i++) {
-                    if (i * ROWS_APART < tile.n_pairs && row + i * ROWS_APART < tile.n_pairs) {
-                        copy_async(to + i * ROWS_APART * 128,
-                                   x + (uint64_t)from[i] * 16 +
-                                       (exists ? channel * (X_TOO ? 1 : 2) : 0),
-                                   exists);
-                    }
-                }
-            }
-            if (w_scale) {
-                scale_copy(scale + threadIdx.x * 4, w_scale + step);
-            }
-#pragma unroll
-            for (int i = 0; i < SCALE_TURNS; i++) {
-                const int pair = row + (chunk + i * 8) * ROWS_APART;
-                if (pair < tile.n_pairs) {
-                    scale_copy(scale + (WEIGHT_SCALES + pair) * 4,
-                               x + (uint64_t)scaled[i] * 16 + product.n_inputs +
-                                   (cut.squares ? step * 4 : 0));
-                }
-            }
-            barrier_arrive_copied(full);
+            feeder_copy(own, product, cut.squares, tile.n_pairs,
+                        ring.stages + ring.at * ring.stage_bytes,
+                        scales + ring.at * cut.scale_bytes, step);
+            barrier_arrive_copied(ring.full + ring.at * 8);
             ring_advance(&ring);
         }
     }
@@ -237,28 +259,48 @@ static __device__ __forceinline__ void multiply_wide(float (&part)[WIDTH / 2], u
     }
 }
 
+/* The scales of a thread's two rows of weights, where each row has one; else 1. */
+template <bool GATED>
+static __device__ __forceinline__ void row_scales(float (&of_row)[2],
+                                                  const struct moe_product &product, bool squares,
+                                                  const struct moe_tile &tile, int slot) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = row_of_eight<GATED>(product, tile, slot * 2 + half) + threadIdx.x % 32 / 4;
+        of_row[half] =
+            squares ? 1 : __ldg(scales_of<GATED>(product, false, tile.expert, row));
+    }
+}
+
+/* Adds a step's sums of WIDTH pairs times the scales of the thread's two rows and of the pairs,
+ * which begin at x_scales. */
+template <bool X_TOO, int WIDTH>
+static __device__ __forceinline__ void promote(float *sum, const float (&part)[WIDTH / 2],
+                                               float2 w, uint32_t x_scales) {
+#pragma unroll
+    for (int i = 0; i < WIDTH / 8; i++) {
+        float2 t = make_float2(1, 1);
+        if (X_TOO) {
+            t = shared_float2(x_scales + (i * 8 + threadIdx.x % 4 * 2) * 4);
+        }
+        sum[i * 4] = fmaf(part[i * 4], w.x * t.x, sum[i * 4]);
+        sum[i * 4 + 1] = fmaf(part[i * 4 + 1], w.x * t.y, sum[i * 4 + 1]);
+        sum[i * 4 + 2] = fmaf(part[i * 4 + 2], w.y * t.x, sum[i * 4 + 2]);
+        sum[i * 4 + 3] = fmaf(part[i * 4 + 3], w.y * t.y, sum[i * 4 + 3]);
+    }
+}
+
 template <bool GATED, bool X_TOO, int WIDTH>
 static __device__ __forceinline__ void
 multiply(struct stage_ring *ring, const struct moe_product &product, const struct fp8_cut &cut,
          const struct moe_tile &tile) {
-    const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const uint32_t scales = ring->stages + ring->n_stages * ring->stage_bytes;
     /* Of many pairs one half after the other, while the other warpgroup multiplies. */
     constexpr int PARTS = WIDTH > 128 ? 2 : 1, PART = WIDTH / PARTS;
-    float sum[WIDTH / 2], part[PART / 2], of_row[2] = {1, 1};
-    auto row_scales = [&]() {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int eight = (group * 4 + warp) * 2 + half;
-            if (!cut.squares) {
-                of_row[half] =
-                    __ldg(scales_of<GATED>(product, false, tile.expert,
-                                           row_of_eight<GATED>(product, tile, eight) + lane / 4));
-            }
-        }
-    };
-    if (WIDTH <= 128) { /* else there is no room to keep them in */
-        row_scales();
+    const int slot = threadIdx.x / 32 - FEEDERS / 32; /* of 16 rows */
+    const uint32_t scales = ring->stages + ring->n_stages * ring->stage_bytes;
+    float sum[WIDTH / 2], part[PART / 2], of_row[2];
+    if (PARTS == 1) { /* else there is no room to keep them in */
+        row_scales<GATED>(of_row, product, cut.squares, tile, slot);
     }
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i++) {
@@ -267,13 +309,10 @@ multiply(struct stage_ring *ring, const struct moe_product &product, const struc
     for (int step = 0; step < product.n_steps; step++) {
         const uint32_t stage = ring->stages + ring->at * ring->stage_bytes;
         const uint32_t scale = scales + ring->at * cut.scale_bytes;
-        const uint32_t weights = stage + group * (WEIGHT_BYTES / 2);
+        const uint32_t weights = stage + slot / 4 * (WEIGHT_BYTES / 2);
         barrier_wait(ring->full + ring->at * 8, ring->parity);
         fence_copied();
-        float2 w = make_float2(1, 1);
-        if (cut.squares) {
-            w = shared_float2(scale + (group * 4 + warp) * 8);
-        }
+        const float2 w = cut.squares ? shared_float2(scale + slot * 8) : make_float2(1, 1);
 #pragma unroll
         for (int at = 0; at < PARTS; at++) {
             const uint32_t inputs = stage + WEIGHT_BYTES + at * PART * 128;
@@ -283,34 +322,23 @@ multiply(struct stage_ring *ring, const struct moe_product &product, const struc
                 multiply_wide<PART>(part, weights, inputs, product.max_pairs * 128);
             }
             wgmma_wait<0>();
-#pragma unroll
-            for (int i = 0; i < PART / 8; i++) {
-                float *to = sum + at * PART / 2 + i * 4;
-                float2 t = make_float2(1, 1);
-                if (X_TOO) {
-                    t = shared_float2(scale +
-                                      (WEIGHT_SCALES + at * PART + i * 8 + lane % 4 * 2) * 4);
-                }
-                to[0] = fmaf(part[i * 4], w.x * t.x, to[0]);
-                to[1] = fmaf(part[i * 4 + 1], w.x * t.y, to[1]);
-                to[2] = fmaf(part[i * 4 + 2], w.y * t.x, to[2]);
-                to[3] = fmaf(part[i * 4 + 3], w.y * t.y, to[3]);
-            }
+            promote<X_TOO, PART>(sum + at * PART / 2, part, w,
+                                 scale + (WEIGHT_SCALES + at * PART) * 4);
         }
         __syncwarp(); /* all lanes have read the scales */
-        if (lane == 0) {
+        if (threadIdx.x % 32 == 0) {
             barrier_arrive(ring->empty + ring->at * 8);
         }
         ring_advance(ring);
     }
-    if (WIDTH > 128) {
-        row_scales();
+    if (PARTS > 1) {
+        row_scales<GATED>(of_row, product, cut.squares, tile, slot);
     }
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i++) {
         sum[i] *= of_row[i / 2 % 2];
     }
-    moe_store<GATED, WIDTH>(product, tile, group * 4 + warp, sum);
+    moe_store<GATED, WIDTH>(product, tile, slot, sum);
 }
 
 /* By the narrowest of these widths that holds the tile's pairs. */
