@@ -404,8 +404,8 @@ static __global__ void __launch_bounds__(THREADS, shape<FEW, X_TOO>::BLOCKS)
             } else if constexpr (S::PAIRS == 128) {
                 multiply_any<GATED, X_TOO, 8, 16, 32, 64, 96, 128>(&ring, product, cut, tile);
             } else {
-                multiply_any<GATED, X_TOO, 8, 16, 32, 64, 96, 128, 192, 256>(&ring, product, cut,
-                                                                             tile);
+                multiply_any<GATED, X_TOO, 8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256>(
+                    &ring, product, cut, tile);
             }
         }
     }
