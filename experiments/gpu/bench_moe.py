@@ -2,8 +2,8 @@
 
     python3 bench_moe.py LIBRARY OUT.csv [rows=32,1024] [PIECE...]
 
-As bench_fp8.py: graphs, interleaved rounds, medians; the pieces are shapes of models and `choice`, which is routing. Each of `rows` tokens goes to 8 experts,
-drawn at random. Columns: microseconds of gates, ups and activation, of the product down, and of both, by weights in bf16,
+As bench_fp8.py: graphs, interleaved rounds, medians; the pieces are shapes of models and `choice`, which is routing. Each of
+`rows` tokens goes to 8 experts, drawn at random. Columns: microseconds of gates, ups and activation, of the product down, and of both, by weights in bf16,
 fp8 by squares of 128 x 128, by rows, by squares with inputs in bf16, and by squares without Hopper's instructions (mma).
 Peers, both products alone, on inputs that were gathered and quantised outside of the time: torch._grouped_mm (bf16) and
 torch._scaled_grouped_mm (fp8, scales of rows). `once` is the weights of the experts that have tokens, read once at the rate
@@ -104,7 +104,8 @@ def bench_shape(name):
         once = pairs.hit * 3 * c * f / bench.copy_gbs / 1e3
         print(f"{name} {rows} tokens, {pairs.hit} of {experts} experts hit: once in fp8 {once:.1f} us; " +
               ", ".join(f"{key} {value:.1f}" for key, value in us.items()), flush=True)
-        bench.rows.append([name, rows, f"hit={pairs.hit}", f"once={once:.2f}"] + [f"{key}={value:.2f}" for key, value in us.items()])
+        bench.rows.append([name, rows, f"hit={pairs.hit}", f"once={once:.2f}"] +
+                          [f"{key}={value:.2f}" for key, value in us.items()])
 
 
 def bench_choice():

@@ -78,7 +78,8 @@ static __device__ __forceinline__ void moe_tile_find(struct moe_tile *tile,
 #pragma unroll
     for (int step = MOE_MAX_EXPERTS / 2; step > 0; step /= 2) {
         const int other = tile->expert + step;
-        tile->expert = table->tiles[other] * product.n_output_tiles <= number ? other : tile->expert;
+        tile->expert =
+            table->tiles[other] * product.n_output_tiles <= number ? other : tile->expert;
     }
     const int before = table->tiles[tile->expert],
               n_tiles = table->tiles[tile->expert + 1] - before;
@@ -158,7 +159,6 @@ int64_t moe_most_tiles(const struct moe_product *product, int64_t n_pairs);
 int moe_tile_pairs(const struct moe_product *product, int n_tokens, int few, int most);
 
 /* Weights in fp8 on sm_90a, whatever the inputs are in (moe_fp8.cu). */
-cudaError_t moe_fp8_run(struct moe_product *product, bool gated, int n_tokens,
-                        cudaStream_t stream);
+cudaError_t moe_fp8_run(struct moe_product *product, bool gated, int n_tokens, cudaStream_t stream);
 
 #endif

@@ -17,13 +17,13 @@ enum {
     MAX_STAGES = 8,
     FEEDERS = MOE_FEEDERS,
     THREADS = MOE_WGMMA_THREADS,
-    ROWS_APART = FEEDERS / 8,            /* rows of inputs that a feeder copies 16 bytes each of */
-    WEIGHT_SCALES = MOE_TILE_ROWS / 8,   /* of a step: eight neighbours' rows share one */
+    ROWS_APART = FEEDERS / 8,          /* rows of inputs that a feeder copies 16 bytes each of */
+    WEIGHT_SCALES = MOE_TILE_ROWS / 8, /* of a step: eight neighbours' rows share one */
     WORKER_WARPS = (THREADS - FEEDERS) / 32,
 };
 
-/* Pairs a tile at most, bytes of a pair's step, a block's ring, and blocks a multiprocessor, for few
- * pairs and for many. */
+/* Pairs a tile at most, bytes of a pair's step, a block's ring, and blocks a multiprocessor, for
+ * few pairs and for many. */
 template <bool FEW, bool X_TOO> struct shape {
     static constexpr int PAIRS = FEW ? (X_TOO ? 64 : 32) : X_TOO ? 256 : 128;
     static constexpr int PAIR_BYTES = STEP * (X_TOO ? 1 : 2);
@@ -100,10 +100,9 @@ static __device__ __forceinline__ const float *scales_of(const struct moe_produc
 
 /* By one thread: a stage's weights. */
 template <bool GATED>
-static __device__ __forceinline__ void feed_weights(const struct stage_ring &ring, int at,
-                                                    const CUtensorMap *w_map,
-                                                    const struct moe_product &product,
-                                                    const struct moe_tile &tile, int step) {
+static __device__ __forceinline__ void
+feed_weights(const struct stage_ring &ring, int at, const CUtensorMap *w_map,
+             const struct moe_product &product, const struct moe_tile &tile, int step) {
     const uint32_t stage = ring.stages + at * ring.stage_bytes, full = ring.full + at * 8;
     barrier_expect(full, WEIGHT_BYTES);
     if (GATED) {
@@ -125,17 +124,17 @@ template <bool FEW, bool X_TOO> struct feeder {
 };
 
 template <bool GATED, bool FEW, bool X_TOO>
-static __device__ __forceinline__ void
-feeder_begin(struct feeder<FEW, X_TOO> *own, const struct moe_product &product, bool squares,
-             const struct moe_tile &tile) {
+static __device__ __forceinline__ void feeder_begin(struct feeder<FEW, X_TOO> *own,
+                                                    const struct moe_product &product, bool squares,
+                                                    const struct moe_tile &tile) {
     const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
 #pragma unroll
     for (int i = 0; i < own->TURNS; i++) {
         const int pair = min(row + i * ROWS_APART, tile.n_pairs - 1);
         own->from[i] = 0;
         if (i * ROWS_APART < tile.n_pairs) {
-            own->from[i] = (uint32_t)(moe_input_row(product, tile.first + pair) *
-                                      product.x_stride * (X_TOO ? 1 : 2) / 16);
+            own->from[i] = (uint32_t)(moe_input_row(product, tile.first + pair) * product.x_stride *
+                                      (X_TOO ? 1 : 2) / 16);
         }
         if (X_TOO && chunk == i % 8) {
             own->scaled[i / 8] = own->from[i];
@@ -180,18 +179,17 @@ feeder_copy(const struct feeder<FEW, X_TOO> &own, const struct moe_product &prod
     for (int i = 0; i < own.SCALES; i++) {
         const int pair = row + (chunk + i * 8) * ROWS_APART;
         if (pair < n_pairs) {
-            scale_copy(scales + (WEIGHT_SCALES + pair) * 4,
-                       x + (uint64_t)own.scaled[i] * 16 + product.n_inputs +
-                           (squares ? step * 4 : 0));
+            scale_copy(scales + (WEIGHT_SCALES + pair) * 4, x + (uint64_t)own.scaled[i] * 16 +
+                                                                product.n_inputs +
+                                                                (squares ? step * 4 : 0));
         }
     }
 }
 
 template <bool GATED, bool FEW, bool X_TOO>
-static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtensorMap *w_map,
-                                            const struct moe_product &product,
-                                            const struct fp8_cut &cut,
-                                            const struct moe_table *table, int n_tiles) {
+static __device__ __forceinline__ void
+feed(struct stage_ring ring, const CUtensorMap *w_map, const struct moe_product &product,
+     const struct fp8_cut &cut, const struct moe_table *table, int n_tiles) {
     const uint32_t scales = ring.stages + ring.n_stages * ring.stage_bytes;
     struct moe_tile tile = {};
     int early = 0; /* stages of the first tile whose weights are under way */
@@ -228,8 +226,8 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
     copy_async_wait<0>();
 }
 
-/* A warpgroup's sums of a step, begun and committed: of 64 rows of codes from `weights` on by inputs
- * in bf16, 64 channels in half_bytes. Codes of 16 channels are one chunk of a row. */
+/* A warpgroup's sums of a step, begun and committed: of 64 rows of codes from `weights` on by
+ * inputs in bf16, 64 channels in half_bytes. Codes of 16 channels are one chunk of a row. */
 template <int WIDTH>
 static __device__ __forceinline__ void multiply_wide(float (&part)[WIDTH / 2], uint32_t weights,
                                                      uint32_t inputs, int half_bytes) {
@@ -267,16 +265,15 @@ static __device__ __forceinline__ void row_scales(float (&of_row)[2],
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = row_of_eight<GATED>(product, tile, slot * 2 + half) + threadIdx.x % 32 / 4;
-        of_row[half] =
-            squares ? 1 : __ldg(scales_of<GATED>(product, false, tile.expert, row));
+        of_row[half] = squares ? 1 : __ldg(scales_of<GATED>(product, false, tile.expert, row));
     }
 }
 
 /* Adds a step's sums of WIDTH pairs times the scales of the thread's two rows and of the pairs,
  * which begin at x_scales. */
 template <bool X_TOO, int WIDTH>
-static __device__ __forceinline__ void promote(float *sum, const float (&part)[WIDTH / 2],
-                                               float2 w, uint32_t x_scales) {
+static __device__ __forceinline__ void promote(float *sum, const float (&part)[WIDTH / 2], float2 w,
+                                               uint32_t x_scales) {
 #pragma unroll
     for (int i = 0; i < WIDTH / 8; i++) {
         float2 t = make_float2(1, 1);
@@ -448,8 +445,10 @@ static cudaError_t run(struct moe_product *product, int n_tokens, cudaStream_t s
     const int few = shape<true, X_TOO>::PAIRS;
     product->n_steps = (product->n_inputs + STEP - 1) / STEP;
     product->max_pairs = moe_tile_pairs(product, n_tokens, few, shape<false, X_TOO>::PAIRS);
-    return (product->max_pairs <= few ? start<GATED, true, X_TOO> : start<GATED, false, X_TOO>)(
-        w_map, product, (int64_t)n_tokens * product->n_active, n_sms, stream);
+    return (product->max_pairs <= few
+                ? start<GATED, true, X_TOO>
+                : start<GATED, false, X_TOO>)(w_map, product, (int64_t)n_tokens * product->n_active,
+                                              n_sms, stream);
 }
 
 cudaError_t moe_fp8_run(struct moe_product *product, bool gated, int n_tokens,

@@ -4,8 +4,8 @@
  * steps of 8 to 32. Where pairs are few all this is a stream of weights, each read once; two blocks
  * share a multiprocessor then, and one streams on while the other begins and ends its tiles. The
  * second product's blocks fetch their first weights as those of the kernel before end: that takes
- * only the starts, which are older than the first product, as that one waits for them before it lets
- * another kernel begin. */
+ * only the starts, which are older than the first product, as that one waits for them before it
+ * lets another kernel begin. */
 #include "kernels/hopper.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"

@@ -1,5 +1,6 @@
 /* What the experts' products on sm_90a share, whatever the type of their weights (moe_wgmma.cu,
- * moe_fp8.cu): a ring of stages that a warpgroup fills by tensor copies and by asynchronous ones. */
+ * moe_fp8.cu): a ring of stages that a warpgroup fills by tensor copies and by asynchronous ones.
+ */
 #ifndef UNMASK_KERNELS_MOE_RING_CUH
 #define UNMASK_KERNELS_MOE_RING_CUH
 

@@ -537,9 +537,8 @@ struct mixture_calls {
 };
 
 static struct call_fp8 scales_of(const struct mixture *m, int k) {
-    const struct call_fp8 fp8 = {.w_rows = m->by_row ? 1 : 128,
-                                 .w_columns = m->by_row ? k : 128,
-                                 .x_too = m->x_too};
+    const struct call_fp8 fp8 = {
+        .w_rows = m->by_row ? 1 : 128, .w_columns = m->by_row ? k : 128, .x_too = m->x_too};
     return fp8;
 }
 
@@ -574,11 +573,11 @@ static void mixture_make(const struct mixture *m, struct mixture_calls *calls) {
     struct call_fp8 one = scales_of(m, c), two = scales_of(m, f);
     calls->gate_up =
         MAKE(struct call_moe_gate_up, .x_stride = m->x_too ? fp8_row_bytes(c, one.w_columns) : c,
-             .n_tokens = m->tokens, .n_active = m->active, .n_experts = m->experts,
-             .n_channels = c, .n_hidden = f, .dtype = KERNEL_BF16);
-    calls->down = MAKE(struct call_moe_down, .n_tokens = m->tokens, .n_active = m->active,
-                       .n_experts = m->experts, .n_channels = c, .n_hidden = f,
-                       .dtype = KERNEL_BF16);
+             .n_tokens = m->tokens, .n_active = m->active, .n_experts = m->experts, .n_channels = c,
+             .n_hidden = f, .dtype = KERNEL_BF16);
+    calls->down =
+        MAKE(struct call_moe_down, .n_tokens = m->tokens, .n_active = m->active,
+             .n_experts = m->experts, .n_channels = c, .n_hidden = f, .dtype = KERNEL_BF16);
     mixture_sort(m, calls);
     calls->gate_up.w = narrow_matrices(m->experts, 2 * f, c, 2 / sqrt(c), &one)->host;
     calls->down.w = narrow_matrices(m->experts, c, f, 1 / sqrt(f), &two)->host;
@@ -636,8 +635,8 @@ static void test_experts(const struct mixture *m) {
         if (path == 0) {
             check_expert_alone(&calls.gate_up, calls.inner, calls.experts, calls.place, name);
         }
-        const bool down = check_expert_rows(expert_paths[path].down(&calls.down, NULL),
-                                            calls.outer, n, c, f, name);
+        const bool down = check_expert_rows(expert_paths[path].down(&calls.down, NULL), calls.outer,
+                                            n, c, f, name);
         /* wgmma takes rows of codes of whole 16 bytes. */
         check(path == 2 || (up && down), "%s: refused", name);
         n_by_wgmma += path == 2 && up;
@@ -657,13 +656,18 @@ int main(int argc, char **argv) {
         test_select(head_sizes[i % N_HEAD_SIZES]);
     }
     for (int i = 0; i < 24; i++) {
-        const struct mixture m = random_mixture(
-            i == 0 ? 1 : between(1, i % 3 == 0 ? 300 : 40), i % 2, i / 2 % 2);
+        const struct mixture m =
+            random_mixture(i == 0 ? 1 : between(1, i % 3 == 0 ? 300 : 40), i % 2, i / 2 % 2);
         test_experts(&m);
     }
     for (int i = 0; i < 4; i++) { /* a model's rows */
-        const struct mixture m = {.tokens = 5, .experts = 8, .active = 2, .channels = 2048,
-                                  .hidden = 512, .x_too = i % 2, .by_row = i / 2};
+        const struct mixture m = {.tokens = 5,
+                                  .experts = 8,
+                                  .active = 2,
+                                  .channels = 2048,
+                                  .hidden = 512,
+                                  .x_too = i % 2,
+                                  .by_row = i / 2};
         test_experts(&m);
     }
     printf("experts by wgmma: %d\n", n_by_wgmma);

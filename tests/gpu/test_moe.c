@@ -128,10 +128,9 @@ static void test_route(int n_tokens) {
     char name[200];
     snprintf(name, sizeof name,
              "route%s: %s, %d tokens, %d of %d experts, %d of %d groups%s, blocks %d of %d: %d",
-             call.sort ? " and sort" : "",
-             grouped ? "sigmoid" : "softmax", n_tokens, n_active, n_experts, n_groups_active,
-             n_groups, few ? ", ties" : "", (int)call.blocks, call.block_tokens,
-             call.block_experts);
+             call.sort ? " and sort" : "", grouped ? "sigmoid" : "softmax", n_tokens, n_active,
+             n_experts, n_groups_active, n_groups, few ? ", ties" : "", (int)call.blocks,
+             call.block_tokens, call.block_experts);
     check_all(expert, name);
     check_sorted(&sorted, name);
     float *got = pull(weight);

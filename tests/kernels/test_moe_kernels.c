@@ -207,8 +207,8 @@ TEST(routing_sorts_what_it_is_told_to) {
     const struct call_moe_route call =
         MAKE(struct call_moe_route, .logits = logits[0], .expert = expert[0], .weight = weight[0],
              .logit_stride = 4, .n_tokens = 2, .n_experts = 4, .n_active = 2, .n_groups = 1,
-             .n_groups_active = 1, .scale = 1, .router = KERNEL_ROUTER_SOFTMAX,
-             .dtype = KERNEL_F32, .sort = &sort);
+             .n_groups_active = 1, .scale = 1, .router = KERNEL_ROUTER_SOFTMAX, .dtype = KERNEL_F32,
+             .sort = &sort);
     open_cpu();
     ck_assert_int_eq(device_cpu.moe_route(cpu, &call), DEVICE_OK);
     device_cpu.close(cpu);
