@@ -1,6 +1,6 @@
 """Times the experts' products of a mixture in bf16 and in fp8 beside PyTorch's grouped products, in one process.
 
-    python3 bench_moe.py LIBRARY OUT.csv [rows=32,1024] [PIECE...]
+    python3 bench_experts.py LIBRARY OUT.csv [rows=32,1024] [PIECE...]
 
 As bench_fp8.py: graphs, interleaved rounds, medians; the pieces are shapes of models and `choice`, which is routing. Each of
 `rows` tokens goes to 8 experts, drawn at random. Columns: microseconds of gates, ups and activation, of the product down, and of both, by weights in bf16,
