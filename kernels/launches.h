@@ -54,6 +54,7 @@ enum {
         (64 + 2 * 64) * 128 + 64 * 4, /* 64 rows of weights, of inputs in bf16, scales */
     MOE_RING_BYTES = 208 << 10,
     MOE_FEW_RING_BYTES = 108 << 10,             /* two blocks a multiprocessor */
+    MOE_FP8_FEW_RING_BYTES = 109 << 10,         /* with the stages' scales */
     HEAD_RING_BYTES = 4 * (128 + 256) * 64 * 2, /* four stages of rows and tokens by 64 channels */
     DENSE_WGMMA_STAGES = 2,
     FEW_ATTENTION_STAGES = 3,

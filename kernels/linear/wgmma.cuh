@@ -40,7 +40,9 @@ template <int PENDING> static __device__ __forceinline__ void wgmma_wait() {
 #define SUMS_8 SUMS_4 ", %4, %5, %6, %7"
 #define SUMS_16 SUMS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define SUMS_32 SUMS_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define SUMS_40 SUMS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define SUMS_48 SUMS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define SUMS_56 SUMS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define SUMS_64 SUMS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define SUMS_80 SUMS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define SUMS_88 SUMS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
@@ -56,7 +58,9 @@ template <int PENDING> static __device__ __forceinline__ void wgmma_wait() {
 #define OPERANDS_8 EIGHT(0)
 #define OPERANDS_16 SIXTEEN(0)
 #define OPERANDS_32 OPERANDS_16, SIXTEEN(16)
+#define OPERANDS_40 OPERANDS_32, EIGHT(32)
 #define OPERANDS_48 OPERANDS_32, SIXTEEN(32)
+#define OPERANDS_56 OPERANDS_48, EIGHT(48)
 #define OPERANDS_64 OPERANDS_48, SIXTEEN(48)
 #define OPERANDS_80 OPERANDS_64, SIXTEEN(64)
 #define OPERANDS_88 OPERANDS_80, EIGHT(80)
@@ -70,7 +74,7 @@ template <int PENDING> static __device__ __forceinline__ void wgmma_wait() {
  * whether d is added. */
 #define WGMMA_WIDTHS(X) \
     X(8, 4, 5, 6) X(16, 8, 9, 10) X(32, 16, 17, 18) X(64, 32, 33, 34) \
-    X(96, 48, 49, 50) X(128, 64, 65, 66) X(160, 80, 81, 82) X(176, 88, 89, 90) \
+    X(80, 40, 41, 42) X(96, 48, 49, 50) X(112, 56, 57, 58) X(128, 64, 65, 66) X(160, 80, 81, 82) X(176, 88, 89, 90) \
     X(192, 96, 97, 98) X(208, 104, 105, 106) X(224, 112, 113, 114) X(240, 120, 121, 122) \
     X(256, 128, 129, 130)
 /* clang-format on */
@@ -137,6 +141,8 @@ REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 8, 4, 5, 6, 7, 8, 9)
 REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 16, 8, 9, 10, 11, 12, 13)
 REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 32, 16, 17, 18, 19, 20, 21)
 REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 64, 32, 33, 34, 35, 36, 37)
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 96, 48, 49, 50, 51, 52, 53)
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 128, 64, 65, 66, 67, 68, 69)
 
 #endif
 #endif

@@ -22,6 +22,7 @@ struct moe_product {
     int max_pairs; /* a tile, a multiple of 8 */
     struct call_fp8 fp8;
     bool gelu;
+    bool settled; /* start may be read before the kernels before have ended */
 };
 
 /* Where experts begin: their pairs, and their tiles of pairs. In shared memory. */
@@ -67,15 +68,19 @@ struct moe_tile {
     int first, n_pairs; /* places first .. first + n_pairs - 1 */
 };
 
-/* The tile of a number below tiles[E] n_output_tiles; numbers asked for in turn only grow, and
- * expert starts at 0. An expert's tiles of pairs are as even as can be, and neighbours share
- * weights. */
+/* The tile of a number below tiles[E] n_output_tiles. An expert's tiles of pairs are as even as can
+ * be, and neighbours share weights. */
 static __device__ __forceinline__ void moe_tile_find(struct moe_tile *tile,
                                                      const struct moe_table *table,
                                                      const struct moe_product &product,
                                                      int number) {
-    while (number >= table->tiles[tile->expert + 1] * product.n_output_tiles) {
-        tile->expert++;
+    static_assert((MOE_MAX_EXPERTS & (MOE_MAX_EXPERTS - 1)) == 0, "halved to 1");
+    tile->expert = 0; /* the last one that begins at this number or before */
+#pragma unroll
+    for (int step = MOE_MAX_EXPERTS / 2; step > 0; step /= 2) {
+        const int other = tile->expert + step;
+        tile->expert =
+            table->tiles[other] * product.n_output_tiles <= number ? other : tile->expert;
     }
     const int before = table->tiles[tile->expert],
               n_tiles = table->tiles[tile->expert + 1] - before;
@@ -148,5 +153,13 @@ bool moe_product_of(const struct call_moe_down *call, struct moe_product *out);
 
 /* Tiles there may be at most. */
 int64_t moe_most_tiles(const struct moe_product *product, int64_t n_pairs);
+
+/* Pairs a tile on sm_90a: enough for most experts' counts when they scatter about their average, so
+ * that their weights are read once; fewer leave more stages in flight. Up to `few`, 16, 32 or that;
+ * beyond, a multiple of 32 up to `most`. */
+int moe_tile_pairs(const struct moe_product *product, int n_tokens, int few, int most);
+
+/* Weights in fp8 on sm_90a, whatever the inputs are in (moe_fp8.cu). */
+cudaError_t moe_fp8_run(struct moe_product *product, bool gated, int n_tokens, cudaStream_t stream);
 
 #endif

@@ -275,7 +275,8 @@ bool moe_product_of(const struct call_moe_gate_up *call, struct moe_product *out
             0,
             0,
             call->fp8,
-            call->gelu};
+            call->gelu,
+            call->settled};
     return call->dtype == KERNEL_BF16 && !(call->gelu && call->fp8.w_scale) &&
            product_of(out, call->n_tokens, 2);
 }
@@ -294,13 +295,27 @@ bool moe_product_of(const struct call_moe_down *call, struct moe_product *out) {
             0,
             0,
             0,
-            call->fp8};
+            call->fp8,
+            false,
+            true};
     return call->dtype == KERNEL_BF16 && product_of(out, call->n_tokens, 1);
 }
 
 int64_t moe_most_tiles(const struct moe_product *product, int64_t n_pairs) {
     const int64_t n_experts = n_pairs < product->n_experts ? n_pairs : product->n_experts;
     return (n_experts + n_pairs / product->max_pairs) * product->n_output_tiles;
+}
+
+int moe_tile_pairs(const struct moe_product *product, int n_tokens, int few, int most) {
+    const int64_t n_pairs = (int64_t)n_tokens * product->n_active;
+    const int64_t average = (n_pairs + product->n_experts - 1) / product->n_experts;
+    const int64_t if_few = average + average / 2 + 8, if_many = average + average / 4 + 32;
+    const int64_t wanted = if_few <= few ? if_few : if_many;
+    const int64_t pairs = wanted < n_tokens ? wanted : n_tokens;
+    if (pairs <= few) {
+        return pairs <= 16 ? 16 : pairs <= 32 ? 32 : few;
+    }
+    return pairs >= most ? most : (int)((pairs + 31) / 32 * 32);
 }
 
 extern "C" cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call,

@@ -48,14 +48,29 @@ static __device__ __forceinline__ int take_best(uint32_t (&key)[N], uint32_t *be
     return number;
 }
 
+/* A group's key from the two largest of each lane's keys of it. */
+static __device__ __forceinline__ uint32_t group_key_of(uint32_t first, uint32_t second, int size) {
+    const uint32_t best = __reduce_max_sync(~0u, first);
+    const int holder = __ffs(__ballot_sync(~0u, first == best)) - 1;
+    second = __reduce_max_sync(~0u, (int)threadIdx.x % 32 == holder ? second : first);
+    return key_of(size > 1 ? __fadd_rn(rank_of(best), rank_of(second)) : rank_of(best));
+}
+
 /* Closes the experts of the groups that do not stay. */
 static __device__ __forceinline__ void close_groups(const struct call_moe_route &call,
                                                     uint32_t (&key)[EACH]) {
     const int lane = threadIdx.x % 32, size = call.n_experts / call.n_groups;
     uint32_t group_key[1] = {CLOSED};
+    if (size == 32) { /* a lane has one of each group */
+#pragma unroll
+        for (int g = 0; g < EACH; g++) {
+            const uint32_t of_group = group_key_of(key[g], CLOSED, size);
+            group_key[0] = lane == g && g < call.n_groups ? of_group : group_key[0];
+        }
+    }
 #pragma unroll 4 /* each is a chain of reductions */
-    for (int g = 0; g < call.n_groups; g++) {
-        uint32_t first = CLOSED, second = CLOSED; /* of the group, the lane's and then all lanes' */
+    for (int g = 0; size != 32 && g < call.n_groups; g++) {
+        uint32_t first = CLOSED, second = CLOSED;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const int e = lane + 32 * i;
@@ -64,12 +79,8 @@ static __device__ __forceinline__ void close_groups(const struct call_moe_route 
             second = max(second, min(first, of_group));
             first = max(first, of_group);
         }
-        const uint32_t best = __reduce_max_sync(~0u, first);
-        const int holder = __ffs(__ballot_sync(~0u, first == best)) - 1;
-        second = __reduce_max_sync(~0u, lane == holder ? second : first);
-        first = best;
-        const float rank = size > 1 ? __fadd_rn(rank_of(first), rank_of(second)) : rank_of(first);
-        group_key[0] = lane == g ? key_of(rank) : group_key[0];
+        const uint32_t of_group = group_key_of(first, second, size);
+        group_key[0] = lane == g ? of_group : group_key[0];
     }
     uint32_t staying = 0, unused;
     for (int i = 0; i < call.n_groups_active; i++) {
@@ -325,37 +336,6 @@ static __global__ void __launch_bounds__(ROUTE_BLOCK_THREADS)
     }
 }
 
-static bool is_bad_by_block(const struct call_moe_route *call) {
-    return call->blocks != KERNEL_BLOCKS_NONE &&
-           (call->router != KERNEL_ROUTER_SIGMOID || call->blocks > KERNEL_BLOCKS_SHARE ||
-            call->n_requests < 0 || call->block_tokens < 1 ||
-            call->block_experts < call->n_active || call->block_experts > call->n_experts);
-}
-
-extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream) {
-    const bool grouped = call->router == KERNEL_ROUTER_SIGMOID;
-    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_experts < 1 ||
-        call->n_experts > MOE_MAX_EXPERTS || call->n_active < 1 ||
-        call->n_active > MOE_MAX_ACTIVE || call->n_active > call->n_experts ||
-        (!grouped && call->router != KERNEL_ROUTER_SOFTMAX) ||
-        (grouped && (call->n_groups < 1 || call->n_groups > MOE_MAX_GROUPS ||
-                     call->n_experts % call->n_groups != 0 || call->n_groups_active < 1 ||
-                     call->n_groups_active > call->n_groups ||
-                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active)) ||
-        is_bad_by_block(call)) {
-        return cudaErrorInvalidValue;
-    }
-    if (call->n_tokens > 0 && call->blocks != KERNEL_BLOCKS_NONE) {
-        launch(block_route_kernel, (unsigned)call->n_tokens, ROUTE_BLOCK_THREADS, 0, stream, *call);
-    } else if (call->n_tokens > 0) {
-        const int each = ROUTE_THREADS / 32;
-        auto kernel = grouped ? route_kernel<false> : route_kernel<true>;
-        launch(kernel, (unsigned)((call->n_tokens + each - 1) / each), ROUTE_THREADS, 0, stream,
-               *call);
-    }
-    return cudaGetLastError();
-}
-
 /* ---- sorting ---- */
 
 enum {
@@ -391,9 +371,8 @@ static __device__ __forceinline__ void sort_count(const struct call_moe_sort &ca
 /* A block places up to 32 WARPS SORT_TURNS pairs, its warps a stretch of them each, in turns of 32.
  * Each block counts all pairs by itself: that is less than waiting for one another. */
 template <int WARPS>
-static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct call_moe_sort call) {
+static __device__ __forceinline__ void sort_pairs(const struct call_moe_sort &call) {
     constexpr int THREADS = 32 * WARPS;
-    dependencies_wait();
     __shared__ int before[MOE_MAX_EXPERTS], after[MOE_MAX_EXPERTS]; /* pairs of other blocks */
     __shared__ int next[WARPS][MOE_MAX_EXPERTS]; /* counts of a warp's, then their places */
     __shared__ int warp_total[MOE_MAX_EXPERTS / 32];
@@ -481,13 +460,37 @@ static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct ca
             }
         }
     }
-    __threadfence(); /* moe_down's blocks read the starts when these have ended, not waiting */
+}
+
+template <int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct call_moe_sort call) {
+    dependencies_wait();
+    dependents_launch();
+    sort_pairs<WARPS>(call);
+}
+
+/* Routing and sorting of no more tokens than a block has warps. */
+template <bool SOFTMAX>
+static __global__ void __launch_bounds__(32 * SORT_WARPS)
+    choose_kernel(const struct call_moe_route call, const struct call_moe_sort sort) {
+    dependencies_wait();
+    dependents_launch();
+    if ((int)threadIdx.x / 32 < call.n_tokens) {
+        route_token<SOFTMAX, false>(call, threadIdx.x / 32, nullptr);
+    }
+    __syncthreads();
+    sort_pairs<SORT_WARPS>(sort);
+}
+
+static bool can_sort(const struct call_moe_sort *call) {
+    return call->n_tokens >= 0 && call->n_active >= 1 && call->n_active <= MOE_MAX_ACTIVE &&
+           call->n_experts >= 1 && call->n_experts <= MOE_MAX_EXPERTS &&
+           (int64_t)call->n_tokens * call->n_active <= INT32_MAX / 2;
 }
 
 extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream) {
     const int64_t n_pairs = (int64_t)call->n_tokens * call->n_active;
-    if (call->n_tokens < 0 || call->n_active < 1 || call->n_active > MOE_MAX_ACTIVE ||
-        call->n_experts < 1 || call->n_experts > MOE_MAX_EXPERTS || n_pairs > INT32_MAX / 2) {
+    if (!can_sort(call)) {
         return cudaErrorInvalidValue;
     }
     /* Without pairs a block still writes the starts. */
@@ -496,6 +499,42 @@ extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStr
                ? launch(sort_kernel<SORT_FEW_WARPS>, 1, 32 * SORT_FEW_WARPS, 0, stream, *call)
                : launch(sort_kernel<SORT_WARPS>, (unsigned)n_blocks, 32 * SORT_WARPS, 0, stream,
                         *call);
+}
+
+static bool is_bad_by_block(const struct call_moe_route *call) {
+    return call->blocks != KERNEL_BLOCKS_NONE &&
+           (call->router != KERNEL_ROUTER_SIGMOID || call->blocks > KERNEL_BLOCKS_SHARE ||
+            call->n_requests < 0 || call->block_tokens < 1 ||
+            call->block_experts < call->n_active || call->block_experts > call->n_experts);
+}
+
+extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream) {
+    const bool grouped = call->router == KERNEL_ROUTER_SIGMOID;
+    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_experts < 1 ||
+        call->n_experts > MOE_MAX_EXPERTS || call->n_active < 1 ||
+        call->n_active > MOE_MAX_ACTIVE || call->n_active > call->n_experts ||
+        (!grouped && call->router != KERNEL_ROUTER_SOFTMAX) ||
+        (grouped && (call->n_groups < 1 || call->n_groups > MOE_MAX_GROUPS ||
+                     call->n_experts % call->n_groups != 0 || call->n_groups_active < 1 ||
+                     call->n_groups_active > call->n_groups ||
+                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active)) ||
+        is_bad_by_block(call) || (call->sort && !can_sort(call->sort))) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->sort && call->blocks == KERNEL_BLOCKS_NONE && call->n_tokens <= SORT_WARPS) {
+        auto kernel = grouped ? choose_kernel<false> : choose_kernel<true>;
+        return launch(kernel, 1, 32 * SORT_WARPS, 0, stream, *call, *call->sort);
+    }
+    if (call->n_tokens > 0 && call->blocks != KERNEL_BLOCKS_NONE) {
+        launch(block_route_kernel, (unsigned)call->n_tokens, ROUTE_BLOCK_THREADS, 0, stream, *call);
+    } else if (call->n_tokens > 0) {
+        const int each = ROUTE_THREADS / 32;
+        auto kernel = grouped ? route_kernel<false> : route_kernel<true>;
+        launch(kernel, (unsigned)((call->n_tokens + each - 1) / each), ROUTE_THREADS, 0, stream,
+               *call);
+    }
+    const cudaError_t status = cudaGetLastError();
+    return status == cudaSuccess && call->sort ? kernel_moe_sort(call->sort, stream) : status;
 }
 
 /* ---- combining ---- */

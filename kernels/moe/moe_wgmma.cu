@@ -3,15 +3,16 @@
  * of one ring. Two warpgroups multiply 64 rows of weights each by as many pairs as a tile has, in
  * steps of 8 to 32. Where pairs are few all this is a stream of weights, each read once; two blocks
  * share a multiprocessor then, and one streams on while the other begins and ends its tiles. The
- * second product's blocks fetch their first weights as those of the first one end: that takes only
- * the starts, which are older than the first product, or come from the sort, which lets no kernel
- * begin before they are there. */
+ * second product's blocks fetch their first weights as those of the kernel before end: that takes
+ * only the starts, which are older than the first product, as that one waits for them before it
+ * lets another kernel begin. */
 #include "kernels/hopper.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/wgmma.cuh"
 #include "kernels/moe/moe.cuh"
+#include "kernels/moe/ring.cuh"
 
 enum {
     WEIGHT_BYTES = MOE_TILE_ROWS * MOE_TILE_CHANNELS * 2,
@@ -28,40 +29,7 @@ template <bool FEW> struct shape {
     static constexpr int BLOCKS = FEW ? 2 : 1;
 };
 
-/* The ring of stages and its barriers, in shared memory, and a thread's place in it. */
-struct stage_ring {
-    uint32_t stages, full, empty;
-    int stage_bytes, n_stages, at, parity;
-};
-
 #if HOPPER_DEVICE
-static __device__ __forceinline__ void ring_advance(struct stage_ring *ring) {
-    if (++ring->at == ring->n_stages) {
-        ring->at = 0;
-        ring->parity ^= 1;
-    }
-}
-
-/* Arrives once the copies that this thread has begun are done. */
-static __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier)
-                 : "memory");
-}
-
-/* What ordinary and asynchronous copies have written is there for the tensor cores, too. */
-static __device__ __forceinline__ void fence_copied() {
-    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-}
-
-static __device__ __forceinline__ void tensor_copy_groups(uint32_t to, const CUtensorMap *map,
-                                                          uint32_t barrier, int column, int group,
-                                                          int expert) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %4, %5, %6}], [%2];\n" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(column), "r"(0), "r"(group), "r"(expert)
-                 : "memory");
-}
-
 /* By one thread: a stage's weights. */
 template <bool GATED>
 static __device__ __forceinline__ void feed_weights(const struct stage_ring &ring, int at,
@@ -87,7 +55,7 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
     const char *x = static_cast<const char *>(product.x) + chunk * 16;
     struct moe_tile tile = {};
     int early = 0; /* stages of the first tile whose weights are under way */
-    if (!GATED) {
+    if (product.settled) {
         if ((int)blockIdx.x < n_tiles) {
             moe_tile_find(&tile, table, product, blockIdx.x);
             early = min(ring.n_stages, product.n_steps);
@@ -205,7 +173,7 @@ static __global__ void __launch_bounds__(THREADS, shape<FEW>::BLOCKS)
     ring.empty = ring.full + MAX_STAGES * 8;
     ring.stage_bytes = stage_bytes;
     ring.n_stages = n_stages;
-    if (GATED) {
+    if (!product.settled) {
         dependencies_wait();
         dependents_launch();
     }
@@ -244,19 +212,6 @@ static __global__ void __launch_bounds__(THREADS, shape<FEW>::BLOCKS)
 #endif
 }
 
-/* Pairs a tile: enough for most experts' counts when they scatter about their average, so that
- * their weights are read once; fewer leave more stages in flight. */
-static int tile_pairs(int n_tokens, int64_t n_pairs, int n_experts) {
-    const int64_t average = (n_pairs + n_experts - 1) / n_experts;
-    const int64_t few = average + average / 2 + 8, many = average + average / 4 + 32;
-    const int64_t wanted = few <= shape<true>::PAIRS ? few : many;
-    const int64_t most = wanted < n_tokens ? wanted : n_tokens;
-    if (most <= shape<true>::PAIRS) {
-        return most <= 16 ? 16 : most <= 32 ? 32 : 64;
-    }
-    return most >= shape<false>::PAIRS ? (int)shape<false>::PAIRS : (int)((most + 31) / 32 * 32);
-}
-
 template <bool GATED, bool FEW>
 static cudaError_t start_kind(const CUtensorMap &w_map, const struct moe_product *product,
                               int64_t n_pairs, int n_sms, cudaStream_t stream) {
@@ -276,15 +231,18 @@ static cudaError_t start_kind(const CUtensorMap &w_map, const struct moe_product
 template <bool GATED>
 static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t stream) {
     const int64_t n_pairs = (int64_t)n_tokens * product->n_active;
-    if (!hopper_device() || product->fp8.w_scale) {
+    if (!hopper_device()) {
         return cudaErrorNotSupported;
+    }
+    if (product->fp8.w_scale) {
+        return moe_fp8_run(product, GATED, n_tokens, stream);
     }
     int n_sms;
     cudaError_t status = multiprocessors(&n_sms);
     if (status != cudaSuccess) {
         return status;
     }
-    product->max_pairs = tile_pairs(n_tokens, n_pairs, product->n_experts);
+    product->max_pairs = moe_tile_pairs(product, n_tokens, shape<true>::PAIRS, shape<false>::PAIRS);
     const int64_t k = product->n_inputs, n = product->n_outputs;
     CUtensorMap w_map;
     const bool mapped = GATED ? hopper_map_groups(&w_map, product->w, k, n / 8, product->n_experts)

@@ -451,63 +451,197 @@ static const void *on_device(const void *host) {
     return NULL;
 }
 
-static void test_experts(int n_tokens, bool x_too, bool by_row) {
-    const int n_experts = between(1, 9), n_active = between(1, n_experts < 4 ? n_experts : 4);
-    const int c = between(1, 60) * 8, f = between(1, 40) * 8;
-    const int64_t n = (int64_t)n_tokens * n_active;
-    int32_t *experts = malloc(sizeof *experts * (size_t)(n + 1));
-    for (int64_t i = 0; i < n; i++) { /* apart, of one token */
-        experts[i] = (int32_t)((i / n_active * 7 + i % n_active) % n_experts);
+static const struct {
+    const char *name;
+    cudaError_t (*gate_up)(const struct call_moe_gate_up *, cudaStream_t);
+    cudaError_t (*down)(const struct call_moe_down *, cudaStream_t);
+} expert_paths[] = {{"chosen", kernel_moe_gate_up, kernel_moe_down},
+                    {"mma", kernel_moe_gate_up_mma, kernel_moe_down_mma},
+                    {"wgmma", kernel_moe_gate_up_wgmma, kernel_moe_down_wgmma}};
+
+static void poison(struct array *a) {
+    must(cudaMemset(a->device, 0xff, a->n_bytes), "poison");
+}
+
+/* Rows from n on are as they were poisoned. */
+static void check_untouched(const struct array *a, int64_t first_byte, const char *name) {
+    unsigned char *got = pull(a);
+    bool good = true;
+    for (size_t i = (size_t)first_byte; i < a->n_bytes; i++) {
+        good = good && got[i] == 0xff;
     }
-    struct array *start = array_new((size_t)(n_experts + 1) * 4);
-    struct array *order = array_new((size_t)n * 4), *place = array_new((size_t)n * 4);
-    const struct call_moe_sort sort = MAKE(
-        struct call_moe_sort, .expert = experts, .start = start->host, .order = order->host,
-        .place = place->host, .n_tokens = n_tokens, .n_active = n_active, .n_experts = n_experts);
+    check(good, "%s: wrote past its pairs", name);
+    free(got);
+}
+
+/* The pairs of the last token alone have the bits that `down`, whose inputs lie by place, and
+ * `gate_up` gave them among the others. */
+static void check_expert_alone(const struct call_moe_gate_up *gate_up, const struct array *inner,
+                               const int32_t *experts, const int32_t *place, const char *name) {
+    const int a = gate_up->n_active, f = gate_up->n_hidden, t = gate_up->n_tokens - 1;
+    const size_t bytes = (size_t)f * 2;
+    struct array *start = array_new((size_t)(gate_up->n_experts + 1) * 4);
+    struct array *order = array_new((size_t)a * 4), *own_place = array_new((size_t)a * 4);
+    struct array *own = array_new((size_t)a * bytes);
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = experts + (int64_t)t * a, .start = start->host,
+             .order = order->host, .place = own_place->host, .n_tokens = 1, .n_active = a,
+             .n_experts = gate_up->n_experts);
     ref_moe_sort(&sort);
     push(start);
     push(order);
-    struct call_fp8 one = {
-        .w_rows = by_row ? 1 : 128, .w_columns = by_row ? c : 128, .x_too = x_too};
-    struct call_fp8 two = {
-        .w_rows = by_row ? 1 : 128, .w_columns = by_row ? f : 128, .x_too = x_too};
-    struct array *w1 = narrow_matrices(n_experts, 2 * f, c, 2 / sqrt(c), &one);
-    struct array *w2 = narrow_matrices(n_experts, c, f, 1 / sqrt(f), &two);
-    struct array *x =
-        x_too ? narrow_rows(n_tokens, c, one.w_columns) : random_bf16(n_tokens * c, 1);
-    struct array *between_x = x_too ? narrow_rows(n, f, two.w_columns) : random_bf16(n * f, 1);
-    struct array *inner = array_new((size_t)(n * f) * 2), *outer = array_new((size_t)(n * c) * 2);
-    struct call_moe_gate_up gate_up =
-        MAKE(struct call_moe_gate_up, .x = x->host, .w = w1->host, .start = start->host,
-             .order = order->host, .y = inner->host,
-             .x_stride = x_too ? fp8_row_bytes(c, one.w_columns) : c, .n_tokens = n_tokens,
-             .n_active = n_active, .n_experts = n_experts, .n_channels = c, .n_hidden = f,
-             .dtype = KERNEL_BF16, .fp8 = one);
-    struct call_moe_down down =
-        MAKE(struct call_moe_down, .x = between_x->host, .w = w2->host, .start = start->host,
-             .y = outer->host, .n_tokens = n_tokens, .n_active = n_active, .n_experts = n_experts,
-             .n_channels = c, .n_hidden = f, .dtype = KERNEL_BF16, .fp8 = two);
-    ref_moe_gate_up(&gate_up);
-    ref_moe_down(&down);
-    gate_up.x = x->device;
-    gate_up.w = w1->device;
-    gate_up.y = inner->device;
-    gate_up.order = order->device;
-    gate_up.fp8.w_scale = on_device(one.w_scale);
-    down.x = between_x->device;
-    down.w = w2->device;
-    down.y = outer->device;
-    down.fp8.w_scale = on_device(two.w_scale);
-    gate_up.start = down.start = start->device;
-    char name[160];
-    snprintf(name, sizeof name, "experts in fp8%s%s: %d tokens, %d of %d, C %d, F %d",
-             by_row ? "-channel" : "", x_too ? " with inputs" : "", n_tokens, n_active, n_experts,
-             c, f);
-    launched(kernel_moe_gate_up(&gate_up, NULL), name);
-    check_rows(inner, KERNEL_BF16, n, f, f, TWO_ROUNDINGS + c, name);
-    launched(kernel_moe_down(&down, NULL), name);
-    check_rows(outer, KERNEL_BF16, n, c, c, TWO_ROUNDINGS + f, name);
-    free(experts);
+    struct call_moe_gate_up one = *gate_up;
+    one.x = (const uint8_t *)gate_up->x + t * gate_up->x_stride * (gate_up->fp8.x_too ? 1 : 2);
+    one.n_tokens = 1;
+    one.start = start->device;
+    one.order = order->device;
+    one.y = own->device;
+    launched(kernel_moe_gate_up(&one, NULL), name);
+    unsigned char *alone = pull(own), *all = pull(inner);
+    bool same = true;
+    for (int i = 0; i < a; i++) {
+        same = same && memcmp(alone + (size_t)((int32_t *)own_place->host)[i] * bytes,
+                              all + (size_t)place[(int64_t)t * a + i] * bytes, bytes) == 0;
+    }
+    check(same, "%s: alone a token has other bits", name);
+    free(alone);
+    free(all);
+}
+
+struct mixture {
+    int tokens, experts, active, channels, hidden;
+    bool x_too, by_row, crowded; /* crowded: most tokens go to the first experts */
+};
+
+static struct mixture random_mixture(int n_tokens, bool x_too, bool by_row) {
+    const int n_experts = between(1, 9), step = draw() % 4 == 0 ? 8 : 16;
+    const int most = n_tokens > 40 ? 160 : 480; /* the reference takes its time */
+    const struct mixture m = {.tokens = n_tokens,
+                              .experts = n_experts,
+                              .active = between(1, n_experts < 4 ? n_experts : 4),
+                              .channels = between(1, most / step) * step,
+                              .hidden = between(1, most / step) * step,
+                              .x_too = x_too,
+                              .by_row = by_row,
+                              .crowded = draw() % 3 == 0};
+    return m;
+}
+
+/* Both products' calls on the device's arrays, with what the reference made of them in inner and
+ * outer; the second one's inputs are not the first one's outputs. */
+struct mixture_calls {
+    struct call_moe_gate_up gate_up;
+    struct call_moe_down down;
+    struct array *inner, *outer;
+    int32_t *experts, *place;
+};
+
+static struct call_fp8 scales_of(const struct mixture *m, int k) {
+    const struct call_fp8 fp8 = {
+        .w_rows = m->by_row ? 1 : 128, .w_columns = m->by_row ? k : 128, .x_too = m->x_too};
+    return fp8;
+}
+
+static struct array *inputs_of(const struct mixture *m, int64_t n, int k, int group) {
+    return m->x_too ? narrow_rows(n, k, group) : random_bf16(n * k, 1);
+}
+
+static void mixture_sort(const struct mixture *m, struct mixture_calls *calls) {
+    const int64_t n = (int64_t)m->tokens * m->active;
+    calls->experts = malloc(sizeof *calls->experts * (size_t)(n + 1));
+    for (int64_t i = 0; i < n; i++) { /* apart, of one token */
+        const int64_t token = m->crowded && draw() % 4 ? 0 : i / m->active * 7;
+        calls->experts[i] = (int32_t)((token + i % m->active) % m->experts);
+    }
+    struct array *start = array_new((size_t)(m->experts + 1) * 4);
+    struct array *order = array_new((size_t)n * 4), *place = array_new((size_t)n * 4);
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = calls->experts, .start = start->host,
+             .order = order->host, .place = place->host, .n_tokens = m->tokens,
+             .n_active = m->active, .n_experts = m->experts);
+    ref_moe_sort(&sort);
+    push(start);
+    push(order);
+    calls->place = place->host;
+    calls->gate_up.start = calls->down.start = start->host;
+    calls->gate_up.order = order->host;
+}
+
+static void mixture_make(const struct mixture *m, struct mixture_calls *calls) {
+    const int c = m->channels, f = m->hidden;
+    const int64_t n = (int64_t)m->tokens * m->active;
+    struct call_fp8 one = scales_of(m, c), two = scales_of(m, f);
+    calls->gate_up =
+        MAKE(struct call_moe_gate_up, .x_stride = m->x_too ? fp8_row_bytes(c, one.w_columns) : c,
+             .n_tokens = m->tokens, .n_active = m->active, .n_experts = m->experts, .n_channels = c,
+             .n_hidden = f, .dtype = KERNEL_BF16);
+    calls->down =
+        MAKE(struct call_moe_down, .n_tokens = m->tokens, .n_active = m->active,
+             .n_experts = m->experts, .n_channels = c, .n_hidden = f, .dtype = KERNEL_BF16);
+    mixture_sort(m, calls);
+    calls->gate_up.w = narrow_matrices(m->experts, 2 * f, c, 2 / sqrt(c), &one)->host;
+    calls->down.w = narrow_matrices(m->experts, c, f, 1 / sqrt(f), &two)->host;
+    calls->gate_up.x = inputs_of(m, m->tokens, c, one.w_columns)->host;
+    calls->down.x = inputs_of(m, n, f, two.w_columns)->host;
+    calls->inner = array_new((size_t)(n * f) * 2);
+    calls->outer = array_new((size_t)(n * c) * 2);
+    calls->gate_up.y = calls->inner->host;
+    calls->down.y = calls->outer->host;
+    calls->gate_up.fp8 = one;
+    calls->down.fp8 = two;
+    ref_moe_gate_up(&calls->gate_up);
+    ref_moe_down(&calls->down);
+    calls->gate_up.x = on_device(calls->gate_up.x);
+    calls->gate_up.w = on_device(calls->gate_up.w);
+    calls->gate_up.order = on_device(calls->gate_up.order);
+    calls->gate_up.fp8.w_scale = on_device(one.w_scale);
+    calls->gate_up.y = calls->inner->device;
+    calls->down.x = on_device(calls->down.x);
+    calls->down.w = on_device(calls->down.w);
+    calls->down.fp8.w_scale = on_device(two.w_scale);
+    calls->down.y = calls->outer->device;
+    calls->gate_up.start = calls->down.start = on_device(calls->down.start);
+}
+
+/* One product's outputs, n rows of `width`, if a path takes the call at all. */
+static bool check_expert_rows(cudaError_t status, const struct array *y, int64_t n, int width,
+                              int length, const char *name) {
+    if (status == cudaErrorNotSupported) {
+        return false;
+    }
+    launched(status, name);
+    check_rows(y, KERNEL_BF16, n, width, width, TWO_ROUNDINGS + length, name);
+    check_untouched(y, n * width * 2, name);
+    return true;
+}
+
+static int n_by_wgmma;
+
+static void test_experts(const struct mixture *m) {
+    const int c = m->channels, f = m->hidden;
+    const int64_t n = (int64_t)m->tokens * m->active;
+    struct mixture_calls calls;
+    mixture_make(m, &calls);
+    for (size_t path = 0; path < sizeof expert_paths / sizeof expert_paths[0]; path++) {
+        char name[160];
+        snprintf(name, sizeof name, "experts in fp8%s%s, %s: %d tokens, %d of %d%s, C %d, F %d",
+                 m->by_row ? "-channel" : "", m->x_too ? " with inputs" : "",
+                 expert_paths[path].name, m->tokens, m->active, m->experts,
+                 m->crowded ? " crowded" : "", c, f);
+        poison(calls.inner);
+        poison(calls.outer);
+        const bool up = check_expert_rows(expert_paths[path].gate_up(&calls.gate_up, NULL),
+                                          calls.inner, n, f, c, name);
+        if (path == 0) {
+            check_expert_alone(&calls.gate_up, calls.inner, calls.experts, calls.place, name);
+        }
+        const bool down = check_expert_rows(expert_paths[path].down(&calls.down, NULL), calls.outer,
+                                            n, c, f, name);
+        /* wgmma takes rows of codes of whole 16 bytes. */
+        check(path == 2 || (up && down), "%s: refused", name);
+        n_by_wgmma += path == 2 && up;
+    }
+    free(calls.experts);
     arrays_free();
 }
 
@@ -520,8 +654,23 @@ int main(int argc, char **argv) {
         test_rope(i % 4, head_sizes[i % N_HEAD_SIZES]);
         test_rope(i % 4, draw_head_size());
         test_select(head_sizes[i % N_HEAD_SIZES]);
-        test_experts(i == 0 ? 1 : between(1, i % 3 == 0 ? 300 : 40), i % 2, i / 2 % 2);
     }
+    for (int i = 0; i < 24; i++) {
+        const struct mixture m =
+            random_mixture(i == 0 ? 1 : between(1, i % 3 == 0 ? 300 : 40), i % 2, i / 2 % 2);
+        test_experts(&m);
+    }
+    for (int i = 0; i < 4; i++) { /* a model's rows */
+        const struct mixture m = {.tokens = 5,
+                                  .experts = 8,
+                                  .active = 2,
+                                  .channels = 2048,
+                                  .hidden = 512,
+                                  .x_too = i % 2,
+                                  .by_row = i / 2};
+        test_experts(&m);
+    }
+    printf("experts by wgmma: %d\n", n_by_wgmma);
     for (int i = 0; i < 8; i++) {
         test_block(head_sizes[i % N_HEAD_SIZES]);
         test_paged(head_sizes[i % N_HEAD_SIZES]);

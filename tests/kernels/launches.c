@@ -186,6 +186,7 @@ static void add_ranks(struct launch_list *list) {
 
 static void add_experts(struct launch_list *list) {
     add_both(list, ROUTE_THREADS, "route_kernel");
+    add_both(list, 32 * SORT_WARPS, "choose_kernel");
     add_fixed(list, ROUTE_BLOCK_THREADS, "block_route_kernel");
     add_fixed(list, MOE_COMBINE_THREADS, "combine_kernel");
     for (int64_t pairs = 0; pairs <= 1 << 16; pairs++) {
@@ -254,6 +255,11 @@ static void add_hopper_products(struct launch_list *list) {
             int ring = few ? MOE_FEW_RING_BYTES : MOE_RING_BYTES;
             add(list, MOE_WGMMA_THREADS, MOE_WGMMA_THREADS, ring + RING_ALIGNMENT, true,
                 "moe_wgmma_kernel<%s, %s>", truth(gated), truth(few));
+            ring = few ? MOE_FP8_FEW_RING_BYTES : MOE_RING_BYTES;
+            for (int x_too = 0; x_too < 2; x_too++) {
+                add(list, MOE_WGMMA_THREADS, MOE_WGMMA_THREADS, ring + RING_ALIGNMENT, true,
+                    "moe_fp8_kernel<%s, %s, %s>", truth(gated), truth(few), truth(x_too));
+            }
         }
         for (int cluster = 1; cluster <= 2; cluster++) {
             for (int tokens = 192; tokens <= 256; tokens += 64) {
