@@ -261,6 +261,10 @@ static double lost_logit(const struct walk *walk, uint32_t i) {
                rng_bell(walk->difficulty_key, walk->view->block_start + (uint64_t)i);
 }
 
+static double edit_start(const struct decode_process *process) {
+    return process->edit_location + (process->is_structured ? process->edit_structured : 0);
+}
+
 /* Of position i, visited in ascending order; s is `sharpness`. */
 static float confidence_at(struct walk *walk, double s, uint64_t tail_key, uint32_t i) {
     const struct decode_process *process = walk->process;
@@ -270,7 +274,7 @@ static float confidence_at(struct walk *walk, double s, uint64_t tail_key, uint3
         x = lost_logit(walk, i);
     }
     if (process->edits && !is_behind_text(walk->view, i)) {
-        x = process->edit_location + process->edit_scale * x;
+        x = edit_start(process) + process->edit_scale * x;
     }
     if (s > 0 && !is_behind_text(walk->view, i)) {
         double q = second_share(process, tail_key, walk->view->block_start + (uint64_t)i);
@@ -383,7 +387,7 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
 static bool is_wrong(const struct decode_process *process, float confidence, float bar) {
     double p = (double)confidence;
     if (process->edits && !process->independent) {
-        p = sigmoid((log(p / (1 - p)) - process->edit_location) / process->edit_scale);
+        p = sigmoid((log(p / (1 - p)) - edit_start(process)) / process->edit_scale);
     }
     return process->edit_share * (1 - p) > 1 - (double)bar;
 }

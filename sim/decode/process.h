@@ -69,7 +69,7 @@
  * the one of whose family it is, and is right as often: with `edits`, after the x above and before
  * any temperature,
  *
- *     x -> edit_location + edit_scale x
+ *     x -> edit_location + edit_scale x          + edit_structured on code and mathematics
  *
  * A token that was chosen at the first x has to be replaced where edit_share (1 - its confidence by
  * the first x) is above 1 - bar, and is replaced in a pass where, by the present x of its position
@@ -124,6 +124,8 @@ struct decode_process {
     double delta_distance, delta_noise, delta_behind;
     double tail, tail_spread;
     double edit_location, edit_scale, edit_share; /* with edits */
+    double edit_structured; /* is added to edit_location where is_structured */
+    bool is_structured;     /* of code or mathematics; its row of locations.csv says so */
     double insert_share, delete_share; /* of edits, where positions are inserted and dropped */
     uint32_t edits; /* 1: of a model trained to replace tokens; its user's, as these are: */
     double

@@ -4,6 +4,7 @@
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/bicache.h"
+#include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/renoise.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_parts.h"
@@ -404,6 +405,34 @@ static int check_revising(const struct system *s, struct err *err) {
                                        decoder, without);
 }
 
+/* The tokens by which a canvas moves are two of the model's, neither of them its mask. */
+static int check_moving(const struct system *s, struct err *err) {
+    static const char *const keys[] = {"decoder.delete_token", "decoder.insert_token"};
+    const char *decoder = s->decoder->policy.name;
+    if (s->decoder->way != DECODER_MOVES) {
+        return 0;
+    }
+    const struct joint_indel *numbers = s->decoder_state;
+    const uint32_t ids[] = {numbers->delete_token, numbers->insert_token};
+    if (ids[0] > 0 && ids[0] == ids[1]) {
+        return err_usage(err,
+                         "decoder %s would drop and insert positions by the same token: set %s or "
+                         "%s to another than %u",
+                         decoder, keys[0], keys[1], ids[0]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (ids[i] > 0 && (ids[i] >= s->model->vocab || ids[i] == s->model->mask_token)) {
+            return err_usage(err,
+                             "%s = %u is %s of %s: set the id of a token that the model writes, "
+                             "below %u",
+                             keys[i], ids[i],
+                             ids[i] == s->model->mask_token ? "the mask" : "no token",
+                             s->model->title, s->model->vocab);
+        }
+    }
+    return 0;
+}
+
 /* Chances that drafts are accepted by are of whole distributions, as the model has them. */
 static bool checks_cut_draws(const struct system *s) {
     const struct settings *settings = &s->settings;
@@ -702,10 +731,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,        check_prefixes,     check_swap,    check_rows,
-        check_bounds,   check_needs,       check_said_rows,    check_credit,  check_revising,
-        check_drawing,  check_smoothing,   check_sample_scope, check_storage, check_several,
-        check_sliding,  check_speculation, check_local_layers, check_noise};
+        check_settings, check_mask,    check_prefixes,    check_swap,         check_rows,
+        check_bounds,   check_needs,   check_said_rows,   check_credit,       check_revising,
+        check_moving,   check_drawing, check_smoothing,   check_sample_scope, check_storage,
+        check_several,  check_sliding, check_speculation, check_local_layers, check_noise};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -98,6 +98,18 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "the edit threshold to the other one at most",
             WITH("--system", "sdar", "--decoder", "joint-indel", "--set",
                  "decoder.edit_threshold=0.8"));
+#define TOKENS(gone, put)                                                                          \
+    WITH("--system", "sdar", "--model", "llada2-mini", "--decoder", "joint-indel", "--set",        \
+         "decoder.delete_token=" gone, "--set", "decoder.insert_token=" put)
+    REFUSES(2,
+            "unmask: decoder joint-indel would drop and insert positions by the same token: set "
+            "decoder.delete_token or decoder.insert_token to another than 7",
+            TOKENS("7", "7"));
+    REFUSES(2, "unmask: decoder.insert_token = 156895 is the mask of LLaDA2.0-mini",
+            TOKENS("7", "156895"));
+    REFUSES(2, "unmask: decoder.delete_token = 157184 is no token of LLaDA2.0-mini",
+            TOKENS("157184", "8"));
+    free(PRINTS(TOKENS("7", "157183")));
     REFUSES(2,
             "unmask: decoder joint-indel does not run live, for it has a canvas that moves without "
             "tokens that insert and delete",
