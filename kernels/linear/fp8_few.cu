@@ -388,5 +388,6 @@ cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
         return cudaErrorNotSupported;
     }
     auto run = gated ? start_of_form<true>(*p) : start_of_form<false>(*p);
-    return run(x_map, w_map, *p, cut, n_tiles, stream);
+    const cudaError_t started = run(x_map, w_map, *p, cut, n_tiles, stream);
+    return started == cudaSuccess ? fp8_codes(p, stream) : started;
 }

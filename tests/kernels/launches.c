@@ -75,7 +75,10 @@ static void add_norms(struct launch_list *list) {
         for (int kind = 0; kind < 8; kind++) {
             struct block_shape shape =
                 norm_shape_of(kind & 1 ? 4097 : 1, n_channels, kind & 2, kind & 4);
-            add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d>", shape.each);
+            for (int codes = 0; codes < 2; codes++) {
+                add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d, %s>",
+                    shape.each, truth(codes));
+            }
         }
     }
 }
