@@ -26,6 +26,8 @@ enum {
 };
 
 static const int64_t WORKSPACE_BYTES = 32ll << 20;
+static const size_t FLAGS_BYTES = FP8_MOST_PARTS * sizeof(int32_t);
+static_assert(FP8_MOST_PARTS * (int64_t)FP8_PART_BYTES <= WORKSPACE_BYTES, "half sums have room");
 /* Proposals for longer products are timed once: the noise of a timing is a few microseconds. */
 static const double LONG_PRODUCT_FLOPS = 2e11;
 /* What a later proposal must save before the library's own order is overruled. */
@@ -45,6 +47,7 @@ struct plan {
 struct linears {
     cublasLtHandle_t handle;
     void *workspace;
+    int32_t *flags; /* of products in halves: zeros */
     cudaEvent_t events[PROPOSALS + 1][MOST_SIZES * MAX_ROUNDS][2]; /* around timed runs */
     bool invariant;                                                /* one plan for all T */
     int n_plans;
@@ -337,8 +340,7 @@ static int linear_status(struct device *device, cublasStatus_t status) {
 
 /* ---- weights in fp8 ---- */
 
-/* Inputs in bf16 of more tokens than this are multiplied with weights that were expanded. */
-enum { FP8_APART_TOKENS = 64, FP8_APART_ROWS = 128 };
+enum { FP8_APART_ROWS = 128 };
 
 /* Rows of expanded weights that there is room for, in whole tiles. */
 static int32_t apart_rows(int64_t n_inputs, int64_t rows_an_output) {
@@ -347,7 +349,7 @@ static int32_t apart_rows(int64_t n_inputs, int64_t rows_an_output) {
 }
 
 static bool is_apart(const struct device *device, const struct call_fp8 *fp8, int32_t n_tokens) {
-    return !fp8->x_too && (n_tokens > FP8_APART_TOKENS || device->linears->invariant);
+    return !fp8->x_too && (n_tokens > FP8_WIDE_MOST || device->linears->invariant);
 }
 
 static const uint8_t *weights_from(const void *w, int64_t row, int64_t n_inputs) {
@@ -385,9 +387,14 @@ static cudaError_t linear_fp8(struct device *device, const struct call_linear *c
     if (is_apart(device, &call->fp8, call->n_tokens)) {
         status = linear_fp8_apart(device, call);
     }
+    struct linears *linears = device->linears;
+    if (status == cudaErrorNotSupported && !linears->invariant) {
+        cudaGetLastError();
+        status = kernel_linear_fp8_split(call, linears->workspace, linears->flags, device->stream);
+    }
     if (status == cudaErrorNotSupported) {
         cudaGetLastError();
-        status = kernel_linear_fp8(call, device->linears->invariant, device->stream);
+        status = kernel_linear_fp8(call, linears->invariant, device->stream);
     }
     return status;
 }
@@ -518,7 +525,8 @@ struct linears *linears_open(const char **trouble) {
         linears->handle = nullptr;
         *trouble = "cuBLASLt does not start";
     } else if (linears && cudaMalloc(&linears->workspace, (size_t)WORKSPACE_BYTES) == cudaSuccess &&
-               open_events(linears)) {
+               cudaMalloc(&linears->flags, FLAGS_BYTES) == cudaSuccess &&
+               cudaMemset(linears->flags, 0, FLAGS_BYTES) == cudaSuccess && open_events(linears)) {
         return linears;
     } else if (linears) {
         *trouble = "no device memory for cuBLASLt";
@@ -536,6 +544,7 @@ void linears_close(struct linears *linears) {
         cudaEventDestroy(events[i]);
     }
     cudaFree(linears->workspace);
+    cudaFree(linears->flags);
     if (linears->handle) {
         cublasLtDestroy(linears->handle);
     }
@@ -543,5 +552,5 @@ void linears_close(struct linears *linears) {
 }
 
 int64_t linears_bytes(const struct linears *linears) {
-    return linears ? WORKSPACE_BYTES : 0;
+    return linears ? WORKSPACE_BYTES + (int64_t)FLAGS_BYTES : 0;
 }

@@ -231,15 +231,17 @@ static void add_hopper_fp8(struct launch_list *list) {
                 FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %s, %d>",
                 gated, squares, truth(kind & 1), 8 << kind / 2);
         }
+        add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS, FP8_RING_BYTES + RING_ALIGNMENT, true,
+            "fp8_few_kernel<%s, %s, false, 128>", gated, squares);
     }
 }
 
 /* On sm_90a alone. */
 static void add_hopper_products(struct launch_list *list) {
     for (int sharing = 0; sharing < 3; sharing++) {
-        for (int kind = 0; kind < 3; kind++) { /* bf16, fp8 by rows, the head's of these */
-            for (int width = kind == 2 ? 256 : 128; width <= 256; width += 64) {
-                for (int gated = 0; gated < (kind == 2 ? 1 : 2); gated++) {
+        for (int kind = 0; kind < 4; kind++) { /* bf16, fp8 by rows, the head's of these, halves */
+            for (int width = kind >= 2 ? 256 : 128; width <= 256; width += 64) {
+                for (int gated = 0; gated < (kind >= 2 ? 1 : 2); gated++) {
                     add(list, PRODUCT_THREADS, PRODUCT_THREADS, PRODUCT_RING_BYTES + RING_ALIGNMENT,
                         true, "product_kernel<%s, %d, %d, %d>", truth(gated), sharing, width, kind);
                 }
