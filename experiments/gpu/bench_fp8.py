@@ -123,9 +123,10 @@ def candidates(name, rows, n, k):
     out["scaled fast"] = scaled(codes_of_x, ws, x_row, [scales(n, k, True).t() for _ in sets], whole, True)
     x_block = (torch.rand(k // 128, rows, device="cuda") + 0.1).t()
     out["scaled block"] = scaled(codes_of_x, ws, x_block, [scales(n, k, False).t() for _ in sets], whole)
-    if rows <= 64:
+    if rows <= 1024:
         made = [scales(n, k, False) for _ in sets]
         out["w8a16"] = [ours(name, rows, n, k, w, s, False, x, y, False) for w, s in zip(ws, made)]
+    if rows <= 64:
         rows_of_x, _ = quantised(x, False)
         out["mma"] = [ours(name, rows, n, k, w, s, False, rows_of_x, y, True, "_mma") for w, s in zip(ws, made)]
     return {key: runs for key, runs in ((key, tried(lambda runs=runs: runs)) for key, runs in out.items()) if runs}

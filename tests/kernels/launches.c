@@ -202,7 +202,7 @@ static void add_experts(struct launch_list *list) {
 
 /* Weights in fp8, and the rows that they are multiplied with. */
 static void add_fp8(struct launch_list *list) {
-    for (int each = 1; each <= 8; each *= 2) {
+    for (int each = 1; each <= 8; each += each < 4 ? each : 2) { /* 1, 2, 4, 6, 8 */
         add(list, QUANTISE_THREADS, QUANTISE_THREADS, 0, false, "quantise_long_kernel<%d>", each);
     }
     for (int i = 0; i < 4; i++) {
