@@ -85,10 +85,10 @@ static __device__ __forceinline__ float divide(float x, const struct divisor &by
 }
 
 /* Of two numbers, the first one's lower. */
-static __device__ __forceinline__ uint32_t codes_of_two(float x, float y, const struct divisor &by) {
-    const float2 two = by.moderate
-                           ? make_float2(divide(x, by), divide(y, by))
-                           : make_float2(__fdiv_rn(x, by.scale), __fdiv_rn(y, by.scale));
+static __device__ __forceinline__ uint32_t codes_of_two(float x, float y,
+                                                        const struct divisor &by) {
+    const float2 two = by.moderate ? make_float2(divide(x, by), divide(y, by))
+                                   : make_float2(__fdiv_rn(x, by.scale), __fdiv_rn(y, by.scale));
     return __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3);
 }
 

@@ -22,8 +22,8 @@ struct power_sample {
 
 struct power_errors {
     size_t n;
-    double time, watts;  /* root mean squares of model / measured - 1 */
-    double unslowed;     /* of time, had clocks been left out */
+    double time, watts;   /* root mean squares of model / measured - 1 */
+    double unslowed;      /* of time, had clocks been left out */
     bool lag_is_assumed;  /* no sample told one */
     bool busy_is_assumed; /* nor what a busy card draws */
 };

@@ -19,8 +19,9 @@ static bool is_codes(const struct launch *l, int tensor) {
 }
 
 /* With two inputs, the residual stream and what a sublayer adds to it: both are written. With one,
- * or where a product has added the other, the residual is read as it is; the final norm takes the logit rows out of it, and where features
- * are kept others take the rows that run. What products read in fp8 comes last. */
+ * or where a product has added the other, the residual is read as it is; the final norm takes the
+ * logit rows out of it, and where features are kept others take the rows that run. What products
+ * read in fp8 comes last. */
 static int launch_norm(const struct launch *l) {
     if (l->op->weight == WEIGHT_NONE) {
         return launch_conditioned(l);

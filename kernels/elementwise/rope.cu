@@ -194,8 +194,8 @@ static constexpr bool is_wide_only(int size) {
  * qkv already and stay as they are, queries and keys. */
 static int heads_taken(const struct call_rope *call) {
     const int turned = call->n_heads + call->n_kv_heads, all = turned + call->n_kv_heads;
-    const void *values = static_cast<const __nv_bfloat16 *>(call->qkv) +
-                         (int64_t)turned * call->head_size;
+    const void *values =
+        static_cast<const __nv_bfloat16 *>(call->qkv) + (int64_t)turned * call->head_size;
     const bool stay = call->v == values && call->kv_stride == (int64_t)all * call->head_size &&
                       !call->kv_rows && !call->kv_fp8 && !call->bias && !call->norm_values &&
                       !call->values_are_keys;

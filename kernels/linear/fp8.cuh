@@ -8,7 +8,8 @@
 /* Channels of a step, which are also those whose products are added up on the tensor cores before
  * single precision takes over, and, by squares, those that share a scale. */
 enum { FP8_STEP = 128 };
-/* Tokens in bf16 up to which codes become bf16 within products; beyond, weights are expanded apart. */
+/* Tokens in bf16 up to which codes become bf16 within products; beyond, weights are expanded apart.
+ */
 enum { FP8_WIDE_MOST = 1024 };
 
 /* What becomes of a product's sums. */
@@ -35,7 +36,7 @@ struct fp8_product {
     bool x_too;
     enum fp8_outcome outcome;
     bool statistics, rounded; /* FP8_SUMMED: as call_head has them */
-    void *parts; /* as kernel_linear_fp8_split has them; or NULL */
+    void *parts;              /* as kernel_linear_fp8_split has them; or NULL */
     int32_t *flags;
 };
 

@@ -152,8 +152,8 @@ static __device__ __forceinline__ uint32_t pair_expanded(uint32_t address) {
     return pair;
 }
 
-/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in bf16: codes of 16
- * channels are one chunk of a row. */
+/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in bf16: codes of
+ * 16 channels are one chunk of a row. */
 template <int WIDTH>
 static __device__ __forceinline__ void step_sum_wide(float (&part)[WIDTH / 2], uint32_t weights,
                                                      uint32_t inputs) {

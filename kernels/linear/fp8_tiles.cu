@@ -188,12 +188,10 @@ static __device__ __forceinline__ void codes_store(const struct fp8_product &p,
             quad_transpose(word, lane);
             if (share.ours[half]) {
                 uint8_t *to = row + share.output + (part * 8 + lane % 4) * 8;
-                *reinterpret_cast<uint2 *>(to) =
-                    make_uint2(__byte_perm(word[0], word[1], 0x5410),
-                               __byte_perm(word[2], word[3], 0x5410));
-                *reinterpret_cast<uint2 *>(to + 32) =
-                    make_uint2(__byte_perm(word[0], word[1], 0x7632),
-                               __byte_perm(word[2], word[3], 0x7632));
+                *reinterpret_cast<uint2 *>(to) = make_uint2(__byte_perm(word[0], word[1], 0x5410),
+                                                            __byte_perm(word[2], word[3], 0x5410));
+                *reinterpret_cast<uint2 *>(to + 32) = make_uint2(
+                    __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632));
             }
         }
         if (lane % 4 == 0 && share.ours[half]) {
@@ -269,7 +267,8 @@ static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_sc
         barrier_wait(ring->full + ring->at * 8, ring->parity);
 #pragma unroll
         for (int box = 0; box < 2; box++) {
-            wgmma_row_fp8<WIDTH>(part, stage + group_bytes, stage + INPUT_BYTES + box * RING::BOX_BYTES);
+            wgmma_row_fp8<WIDTH>(part, stage + group_bytes,
+                                 stage + INPUT_BYTES + box * RING::BOX_BYTES);
             wgmma_wait<0>();
             if (box == 1) {
                 stage_release(*ring, ring->at);

@@ -42,7 +42,7 @@ struct product {
     const char *x_scale;
     int64_t x_stride;
     bool statistics, rounded; /* SUMMED */
-    float4 *parts; /* HALVED: what is given, and which of it is there */
+    float4 *parts;            /* HALVED: what is given, and which of it is there */
     int32_t *flags;
 };
 

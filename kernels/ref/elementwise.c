@@ -68,7 +68,8 @@ static void norm_codes(const struct call_norm *call, int64_t from, double by, ui
         }
         const float scale = e4m3_scale(most);
         for (int64_t c = g * group; c < end; c++) {
-            row[c] = e4m3_from_float((float)rounded(normed(call, from, by, c), call->dtype) / scale);
+            row[c] =
+                e4m3_from_float((float)rounded(normed(call, from, by, c), call->dtype) / scale);
         }
         memcpy(row + n + g * (int64_t)sizeof scale, &scale, sizeof scale);
     }

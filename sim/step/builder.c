@@ -87,9 +87,8 @@ static struct normed add_norm(struct builder *b, const char *name, enum weight_s
 /* What a product reads of it. */
 static int normed_input(struct builder *b, const char *name, enum weight_slot weight,
                         struct normed normed) {
-    return normed.codes >= 0
-               ? normed.codes
-               : builder_quantised(b, name, weight, normed.wide, 1, b->m->hidden);
+    return normed.codes >= 0 ? normed.codes
+                             : builder_quantised(b, name, weight, normed.wide, 1, b->m->hidden);
 }
 
 /* What a part of a layer gave, normed where it lies; in models that do so. */
@@ -106,9 +105,9 @@ static void add_output_norm(struct builder *b, const char *name, enum weight_slo
 /* What a mixture's experts read: what its router and the shared expert read, or a norm of their
  * own. */
 static struct normed add_expert_norm(struct builder *b, struct normed normed) {
-    return b->m->output_norms ? add_norm(b, "expert norm", WEIGHT_EXPERT_NORM, -1, WEIGHT_GATE_UP,
-                                         false)
-                              : normed;
+    return b->m->output_norms
+               ? add_norm(b, "expert norm", WEIGHT_EXPERT_NORM, -1, WEIGHT_GATE_UP, false)
+               : normed;
 }
 
 static void make_single(struct graph *g, int tensor) {
@@ -468,8 +467,8 @@ static const struct ffn shared_ffn = {"shared gate and up", "shared down", WEIGH
                                       WEIGHT_SHARED_DOWN};
 
 /* Returns the tensor of activated gates times ups. Where squares of the next product's share a
- * scale, and so the outputs of a tile, both are quantised at once; the wide ones are room for kernels
- * that do not. */
+ * scale, and so the outputs of a tile, both are quantised at once; the wide ones are room for
+ * kernels that do not. */
 static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
     int gated = token_tensor(b, "gated", width * graph_element_bytes(b->g)), codes = -1;
     if (storage_input(&b->g->storage, ffn->down) == NUMBER_FP8) {
@@ -527,9 +526,8 @@ static void add_conditioning(struct builder *b) {
     int normed = token_tensor(b, "conditioning norm", b->hidden_bytes);
     graph_add_op(g, "conditioning norm", OP_RMSNORM, b->tokens, LIST(kept), LIST(normed))->weight =
         WEIGHT_CONDITIONING_NORM;
-    int added =
-        add_dense_ffn(b, quantised_ffn_input(b, (struct normed){normed, -1}),
-                      b->m->conditioning_ffn, &conditioning);
+    int added = add_dense_ffn(b, quantised_ffn_input(b, (struct normed){normed, -1}),
+                              b->m->conditioning_ffn, &conditioning);
     add_all_reduce(b, "conditioning all-reduce", added);
     graph_add_op(g, "add conditioning", OP_ADD_EXPECTED, b->tokens, LIST(b->residual, added),
                  LIST(b->residual));
@@ -744,8 +742,7 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
         b->tokens = b->options->compares_values && !first ? SYM_PROJECTED_VALUES : tokens;
         normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1, WEIGHT_QKV, false);
         b->tokens = tokens;
-        normed =
-            add_ffn_norm(b, add_attention(b, normed, first && !is_leading(b), evicts), dense);
+        normed = add_ffn_norm(b, add_attention(b, normed, first && !is_leading(b), evicts), dense);
     }
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
     if (in_chunks) {

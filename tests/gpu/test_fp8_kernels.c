@@ -455,8 +455,8 @@ static void test_adds_in_place(int tokens, bool channels) {
         uint16_t *within = pull(p.y);
         int bad = 0;
         for (int t = 0; t < tokens; t++) {
-            bad += memcmp(apart + t * p.y_stride, within + t * p.y_stride,
-                          (size_t)s.outputs * 2) != 0;
+            bad +=
+                memcmp(apart + t * p.y_stride, within + t * p.y_stride, (size_t)s.outputs * 2) != 0;
         }
         check(bad == 0, "%s: %d of %d rows differ where they are added to in place (N %d, K %d)",
               path_names[path], bad, tokens, s.outputs, s.inputs);
@@ -483,7 +483,8 @@ static void test_halves(int tokens, int outputs, int inputs, bool adds) {
     const struct call_linear call = linear_call(&p, true);
     for (int i = 0; i < 2; i++) {
         must(cudaMemset(p.y->device, 0xff, p.y->n_bytes), "poison");
-        const cudaError_t status = kernel_linear_fp8_split(&call, parts->device, flags->device, NULL);
+        const cudaError_t status =
+            kernel_linear_fp8_split(&call, parts->device, flags->device, NULL);
         if (status == cudaErrorNotSupported) {
             cudaGetLastError();
             n_refused++;

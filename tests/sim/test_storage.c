@@ -258,8 +258,8 @@ TEST(roofline_and_floor_go_by_the_types_that_are_read_and_multiplied) {
     system_close(half);
 }
 
-/* What a product reads in fp8 is made by the norm before it, which writes nothing else where nothing
- * else reads it, or by an operator of its own, which reads the wide row. */
+/* What a product reads in fp8 is made by the norm before it, which writes nothing else where
+ * nothing else reads it, or by an operator of its own, which reads the wide row. */
 TEST(inputs_are_quantised_before_products_of_fp8) {
     struct system *system = system_of("llada-8b", "storage.weights=fp8");
     static const char *const norms[] = {"attention norm", "ffn norm"};
