@@ -132,12 +132,6 @@ cudaError_t kernel_linear_fp8(const struct call_linear *call, bool invariant, cu
 cudaError_t kernel_linear_fp8_few(const struct call_linear *call, cudaStream_t stream);
 cudaError_t kernel_linear_fp8_tiles(const struct call_linear *call, cudaStream_t stream);
 cudaError_t kernel_linear_fp8_mma(const struct call_linear *call, cudaStream_t stream);
-/* By halves of the channels, where tiles of whole sums would leave the device half idle (else
- * cudaErrorNotSupported). parts: FP8_MOST_PARTS of FP8_PART_BYTES, the half sums of a tile's
- * warpgroup each; flags: as many, zeros before and after. */
-enum { FP8_MOST_PARTS = 256, FP8_PART_BYTES = 64 * 256 * 4 };
-cudaError_t kernel_linear_fp8_split(const struct call_linear *call, void *parts, int32_t *flags,
-                                    cudaStream_t stream);
 cudaError_t kernel_gate_up_fp8(const struct call_gate_up *call, bool invariant,
                                cudaStream_t stream);
 cudaError_t kernel_gate_up_fp8_few(const struct call_gate_up *call, cudaStream_t stream);

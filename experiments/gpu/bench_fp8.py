@@ -23,7 +23,6 @@ import calls  # noqa: E402
 LAYERS = 32
 PRODUCTS = [("qkv", 12288, 4096), ("output", 4096, 4096), ("gate-up", 24576, 4096), ("down", 4096, 12288)]
 E4M3 = torch.float8_e4m3fn
-HALVES = torch.empty(16 << 20, device="cuda", dtype=torch.uint8), torch.zeros(256, device="cuda", dtype=torch.int32)
 
 
 def codes(n, k):
@@ -69,8 +68,7 @@ def ours(name, rows, n, k, w, scale, channels, x, y, x_too=True, path=""):
     call = make(x=x.data_ptr(), w=w.data_ptr(), y=y.data_ptr(), x_stride=row_bytes(k, channels) if x_too else k,
                 y_stride=y.shape[1], n_tokens=rows, fp8=fp8(scale, k, channels, x_too), **numbers)
     kind = "kernel_gate_up_fp8" if gated else "kernel_linear_fp8"
-    after = [c.c_bool(False)] if not path else [bench.P(a.data_ptr()) for a in HALVES] if path == "_split" else []
-    return launched(kind + path, call, *after, keep=(w, scale, x, y))
+    return launched(kind + path, call, *([] if path else [c.c_bool(False)]), keep=(w, scale, x, y))
 
 
 def ours_bf16(name, rows, n, k, w, x, y):
@@ -113,8 +111,6 @@ def candidates(name, rows, n, k):
         rows_of_x, _ = quantised(x, channels)
         made = [scales(n, k, channels) for _ in sets]
         out[form] = [ours(name, rows, n, k, w, s, channels, rows_of_x, y) for w, s in zip(ws, made)]
-        if channels and rows > 64 and name != "gate-up":
-            out["halves"] = [ours(name, rows, n, k, w, s, True, rows_of_x, y, path="_split") for w, s in zip(ws, made)]
     out["mm bf16"] = [lambda w=w: torch.mm(x, w.t(), out=whole) for w in wide]
     out["ours bf16"] = [ours_bf16(name, rows, n, k, w, x, y) for w in wide]
     codes_of_x = codes(rows, k)
@@ -132,7 +128,7 @@ def candidates(name, rows, n, k):
     return {key: runs for key, runs in ((key, tried(lambda runs=runs: runs)) for key, runs in out.items()) if runs}
 
 
-NAMES = ["squares", "channels", "halves", "scaled row", "scaled fast", "scaled block", "mm bf16", "ours bf16", "w8a16", "mma"]
+NAMES = ["squares", "channels", "scaled row", "scaled fast", "scaled block", "mm bf16", "ours bf16", "w8a16", "mma"]
 
 
 def line(cells):

@@ -26,8 +26,6 @@ enum {
 };
 
 static const int64_t WORKSPACE_BYTES = 32ll << 20;
-static const size_t FLAGS_BYTES = FP8_MOST_PARTS * sizeof(int32_t);
-static_assert(FP8_MOST_PARTS * (int64_t)FP8_PART_BYTES <= WORKSPACE_BYTES, "half sums have room");
 /* Proposals for longer products are timed once: the noise of a timing is a few microseconds. */
 static const double LONG_PRODUCT_FLOPS = 2e11;
 /* What a later proposal must save before the library's own order is overruled. */
@@ -47,7 +45,6 @@ struct plan {
 struct linears {
     cublasLtHandle_t handle;
     void *workspace;
-    int32_t *flags; /* of products in halves: zeros */
     cudaEvent_t events[PROPOSALS + 1][MOST_SIZES * MAX_ROUNDS][2]; /* around timed runs */
     bool invariant;                                                /* one plan for all T */
     int n_plans;
@@ -387,14 +384,9 @@ static cudaError_t linear_fp8(struct device *device, const struct call_linear *c
     if (is_apart(device, &call->fp8, call->n_tokens)) {
         status = linear_fp8_apart(device, call);
     }
-    struct linears *linears = device->linears;
-    if (status == cudaErrorNotSupported && !linears->invariant) {
-        cudaGetLastError();
-        status = kernel_linear_fp8_split(call, linears->workspace, linears->flags, device->stream);
-    }
     if (status == cudaErrorNotSupported) {
         cudaGetLastError();
-        status = kernel_linear_fp8(call, linears->invariant, device->stream);
+        status = kernel_linear_fp8(call, device->linears->invariant, device->stream);
     }
     return status;
 }
@@ -525,8 +517,7 @@ struct linears *linears_open(const char **trouble) {
         linears->handle = nullptr;
         *trouble = "cuBLASLt does not start";
     } else if (linears && cudaMalloc(&linears->workspace, (size_t)WORKSPACE_BYTES) == cudaSuccess &&
-               cudaMalloc(&linears->flags, FLAGS_BYTES) == cudaSuccess &&
-               cudaMemset(linears->flags, 0, FLAGS_BYTES) == cudaSuccess && open_events(linears)) {
+               open_events(linears)) {
         return linears;
     } else if (linears) {
         *trouble = "no device memory for cuBLASLt";
@@ -544,7 +535,6 @@ void linears_close(struct linears *linears) {
         cudaEventDestroy(events[i]);
     }
     cudaFree(linears->workspace);
-    cudaFree(linears->flags);
     if (linears->handle) {
         cublasLtDestroy(linears->handle);
     }
@@ -552,5 +542,5 @@ void linears_close(struct linears *linears) {
 }
 
 int64_t linears_bytes(const struct linears *linears) {
-    return linears ? WORKSPACE_BYTES + (int64_t)FLAGS_BYTES : 0;
+    return linears ? WORKSPACE_BYTES : 0;
 }

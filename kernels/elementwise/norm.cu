@@ -7,6 +7,21 @@
 
 enum { SHORT_GROUP = 128 }; /* of neighbouring lanes */
 
+/* The sum of a block's threads' numbers, or the largest, of none below zero. */
+template <bool LARGEST>
+static __device__ __forceinline__ float of_block(float x, float (&of_warp)[32]) {
+    auto of_lanes = [](float own) { return LARGEST ? lanes_max<32>(own) : warp_sum(own); };
+    x = of_lanes(x);
+    if (blockDim.x > 32) {
+        if (threadIdx.x % 32 == 0) {
+            of_warp[threadIdx.x / 32] = x;
+        }
+        __syncthreads();
+        x = of_lanes(threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0.0f);
+    }
+    return x;
+}
+
 /* The block's row, of which a thread holds x, as a row of fp8: by a scale for each SHORT_GROUP
  * numbers, or by one in all. */
 template <int VECTORS>
@@ -26,13 +41,7 @@ static __device__ __forceinline__ void norm_codes(const struct call_norm &call,
         largest = fmaxf(largest, most[i]);
     }
     if (whole) {
-        largest = lanes_max<32>(largest);
-        if (threadIdx.x % 32 == 0) {
-            of_warp[threadIdx.x / 32] = largest;
-        }
-        __syncthreads();
-        largest = threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0.0f;
-        largest = lanes_max<32>(largest);
+        largest = of_block<true>(largest, of_warp);
     }
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
@@ -104,15 +113,7 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
             squares += a[j] * a[j];
         }
     }
-    squares = warp_sum(squares);
-    if (blockDim.x > 32) {
-        if (threadIdx.x % 32 == 0) {
-            partial[threadIdx.x / 32] = squares;
-        }
-        __syncthreads();
-        squares = threadIdx.x % 32 < blockDim.x / 32 ? partial[threadIdx.x % 32] : 0.0f;
-        squares = warp_sum(squares);
-    }
+    squares = of_block<false>(squares, partial);
     const float scale = rsqrtf(squares / call.n_channels + call.epsilon);
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {

@@ -73,10 +73,9 @@ static __global__ void __launch_bounds__(QUANTISE_THREADS)
     }
 }
 
-/* A block for each group of each row; what EACH vectors a thread do not hold is read twice. Of six
- * vectors a multiprocessor has room for four blocks, so that 512 rows of 12288 are one turn. */
+/* A block for each group of each row; what EACH vectors a thread do not hold is read twice. */
 template <int EACH>
-static __global__ void __launch_bounds__(QUANTISE_THREADS, EACH == 6 ? 4 : 1)
+static __global__ void __launch_bounds__(QUANTISE_THREADS)
     quantise_long_kernel(const void *x, uint8_t *y, int64_t x_stride, int n_channels,
                          int64_t row_bytes, int group) {
     dependencies_wait();
@@ -159,7 +158,6 @@ extern "C" cudaError_t kernel_quantise(const struct call_quantise *call, cudaStr
     auto kernel = n <= QUANTISE_THREADS       ? quantise_long_kernel<1>
                   : n <= 2 * QUANTISE_THREADS ? quantise_long_kernel<2>
                   : n <= 4 * QUANTISE_THREADS ? quantise_long_kernel<4>
-                  : n <= 6 * QUANTISE_THREADS ? quantise_long_kernel<6>
                                               : quantise_long_kernel<MOST_EACH>;
     launch(kernel, dim3((unsigned)call->n_rows, (unsigned)n_groups), QUANTISE_THREADS, 0, stream,
            call->x, y, call->x_stride, (int)call->n_channels, row_bytes, (int)call->group);

@@ -144,17 +144,6 @@ extern "C" cudaError_t kernel_linear_fp8_tiles(const struct call_linear *call,
     return take(call, fp8_run_tiles, stream);
 }
 
-extern "C" cudaError_t kernel_linear_fp8_split(const struct call_linear *call, void *parts,
-                                               int32_t *flags, cudaStream_t stream) {
-    struct fp8_product product;
-    if (!fp8_product_of(call, &product)) {
-        return cudaErrorInvalidValue;
-    }
-    product.parts = parts;
-    product.flags = flags;
-    return product.squares ? cudaErrorNotSupported : fp8_run_tiles(&product, stream);
-}
-
 extern "C" cudaError_t kernel_linear_fp8_mma(const struct call_linear *call, cudaStream_t stream) {
     return take(call, fp8_run_mma, stream);
 }

@@ -36,8 +36,6 @@ struct fp8_product {
     bool x_too;
     enum fp8_outcome outcome;
     bool statistics, rounded; /* FP8_SUMMED: as call_head has them */
-    void *parts;              /* as kernel_linear_fp8_split has them; or NULL */
-    int32_t *flags;
 };
 
 /* False where a call is outside what calls.h promises. */

@@ -25,10 +25,8 @@ enum {
     RASTER_TILES = 2048 / TILE_TOKENS,
 };
 
-/* What is multiplied, and what becomes of it: SUMMED is the head's, in fp8 (FP8_SUMMED). HALVED:
- * in fp8 where whole sums are too few tiles to fill the device. Each tile is two blocks', of half
- * the channels each: the first half of all blocks gives its sums to the second half. */
-enum kind { WIDE, CODES, SUMMED, HALVED };
+/* What is multiplied, and what becomes of it: SUMMED is the head's, in fp8 (FP8_SUMMED). */
+enum kind { WIDE, CODES, SUMMED };
 
 struct product {
     void *y;
@@ -42,14 +40,6 @@ struct product {
     const char *x_scale;
     int64_t x_stride;
     bool statistics, rounded; /* SUMMED */
-    float4 *parts;            /* HALVED: what is given, and which of it is there */
-    int32_t *flags;
-};
-
-/* What a block does of a deal: a tile's steps [first, first + n). */
-struct share {
-    int tile, first, n;
-    bool gives;
 };
 
 /* What a block's threads share of the launch: the ring of stages and its barriers. */
@@ -80,33 +70,19 @@ static __device__ __forceinline__ int first_output(int tile, const struct produc
                            : tile_start(tile, RING::OUTPUTS, product.n_outputs);
 }
 
-/* n_tiles: a deal's, of one block. */
-template <int KIND>
-static __device__ __forceinline__ struct share share_of(const struct product &product, int deal,
-                                                        int n_tiles) {
-    if (KIND != HALVED) {
-        return {deal, 0, product.n_steps, false};
-    }
-    const int first = (product.n_steps + 1) / 2;
-    const bool gives = deal < n_tiles;
-    return {gives ? deal : deal - n_tiles, gives ? first : 0,
-            gives ? product.n_steps - first : first, gives};
-}
-
 template <bool GATED, int SHARING, int WIDTH, int KIND>
 static __device__ __forceinline__ void
 product_feed(struct stage_ring<GATED, SHARING, WIDTH, KIND> ring, const CUtensorMap *x_map,
-             const CUtensorMap *w_map, const struct product &product, int n_deals, int n_tiles) {
+             const CUtensorMap *w_map, const struct product &product, int n_deals) {
     using R = stage_ring<GATED, SHARING, WIDTH, KIND>;
     /* Fewer tokens than a tile: the rest of its memory is never written, nor its rows stored. */
     const int x_bytes = min(product.n_tokens, (int)TILE_TOKENS) * STEP_BYTES;
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
         int token_tile, output_tile;
-        const struct share share = share_of<KIND>(product, deal, n_tiles);
-        tile_of<SHARING, RASTER_TILES>(product, share.tile, ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(product, deal, ring.rank, &token_tile, &output_tile);
         const int token = tile_start(token_tile, TILE_TOKENS, product.n_tokens);
         const int output = first_output<R>(output_tile, product);
-        for (int step = share.first; step < share.first + share.n; step++) {
+        for (int step = 0; step < product.n_steps; step++) {
             const uint32_t to = ring.stages + ring.at * R::STAGE_BYTES;
             const uint32_t barrier = ring.full + ring.at * 8;
             const int channel = step * R::CHANNELS;
@@ -349,56 +325,10 @@ tile_end(struct finished<OUTPUTS> *done, float (&sum)[WIDTH / 2],
     }
 }
 
-/* Where a warpgroup's sums of a tile lie, and its flag. */
-static __device__ __forceinline__ int part_of(const struct product &product, int token_tile,
-                                              int output_tile) {
-    return (token_tile * product.n_output_tiles + output_tile) * 2 + threadIdx.x / 128 - 1;
-}
-
-template <int WIDTH>
-static __device__ __forceinline__ void part_give(const float (&sum)[WIDTH / 2],
-                                                 const struct product &product, int part) {
-    float4 *to = product.parts + (int64_t)part * (WIDTH / 8) * 128 + threadIdx.x % 128;
-#pragma unroll
-    for (int i = 0; i < WIDTH / 8; i++) {
-        to[i * 128] = make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]);
-    }
-    __threadfence();
-    named_barrier_sync(threadIdx.x / 128, 128);
-    if (threadIdx.x % 128 == 0) {
-        asm volatile("st.release.gpu.global.s32 [%0], 1;\n" ::"l"(product.flags + part) : "memory");
-    }
-}
-
-template <int WIDTH>
-static __device__ __forceinline__ void part_take(float (&sum)[WIDTH / 2],
-                                                 const struct product &product, int part) {
-    if (threadIdx.x % 128 == 0) {
-        int there;
-        do {
-            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n"
-                         : "=r"(there)
-                         : "l"(product.flags + part)
-                         : "memory");
-        } while (!there);
-        product.flags[part] = 0;
-    }
-    named_barrier_sync(threadIdx.x / 128, 128);
-    const float4 *from = product.parts + (int64_t)part * (WIDTH / 8) * 128 + threadIdx.x % 128;
-#pragma unroll
-    for (int i = 0; i < WIDTH / 8; i++) {
-        const float4 v = __ldcg(from + i * 128);
-        sum[i * 4] += v.x;
-        sum[i * 4 + 1] += v.y;
-        sum[i * 4 + 2] += v.z;
-        sum[i * 4 + 3] += v.w;
-    }
-}
-
 template <bool GATED, int SHARING, int WIDTH, int KIND>
 static __device__ __forceinline__ void
 product_work(struct stage_ring<GATED, SHARING, WIDTH, KIND> ring, const struct product &product,
-             int n_deals, int n_tiles, float *scales) {
+             int n_deals, float *scales) {
     using R = stage_ring<GATED, SHARING, WIDTH, KIND>;
     constexpr int PIECES = R::OUTPUTS / 16, STORE_STEPS = 8;
     const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
@@ -429,40 +359,30 @@ product_work(struct stage_ring<GATED, SHARING, WIDTH, KIND> ring, const struct p
         ring_advance(&ring);
     };
     for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
-        const struct share share = share_of<KIND>(product, deal, n_tiles);
 #pragma unroll
         for (int step = 0; step < STORE_STEPS; step++) {
-            if (step < share.n) {
+            if (step < product.n_steps) {
                 multiply(step);
             }
 #pragma unroll
-            for (int piece = step * PIECES / STORE_STEPS;
-                 KIND != HALVED && piece < (step + 1) * PIECES / STORE_STEPS; piece++) {
+            for (int piece = step * PIECES / STORE_STEPS; piece < (step + 1) * PIECES / STORE_STEPS;
+                 piece++) {
                 piece_store(done, piece, product);
             }
-            if (step < share.n) {
+            if (step < product.n_steps) {
                 settle();
             }
         }
         int token_tile, output_tile;
-        tile_of<SHARING, RASTER_TILES>(product, share.tile, ring.rank, &token_tile, &output_tile);
+        tile_of<SHARING, RASTER_TILES>(product, deal, ring.rank, &token_tile, &output_tile);
         tile_begin<R, GATED, WIDTH, KIND>(&done, &factors, product, token_tile, output_tile);
-        for (int step = STORE_STEPS; step < share.n; step++) {
+        for (int step = STORE_STEPS; step < product.n_steps; step++) {
             multiply(step);
             settle();
         }
         wgmma_wait<0>();
         release();
         previous = -1;
-        if constexpr (KIND == HALVED) {
-            const int part = part_of(product, token_tile, output_tile);
-            if (share.gives) {
-                part_give<WIDTH>(sum, product, part);
-                done.ours = 0;
-                continue;
-            }
-            part_take<WIDTH>(sum, product, part);
-        }
         tile_end<GATED, WIDTH, KIND>(&done, sum, factors, product, token_tile, output_tile, scales);
     }
 #pragma unroll
@@ -496,16 +416,15 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, 1)
         asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     }
     blocks_sync<R::BLOCKS>();
-    const int n_tiles = product.n_token_tiles * product.n_output_tiles / R::BLOCKS;
-    const int n_deals = KIND == HALVED ? 2 * n_tiles : n_tiles;
+    const int n_deals = product.n_token_tiles * product.n_output_tiles / R::BLOCKS;
     if (threadIdx.x < 128) {
         registers_give<40>();
         if (threadIdx.x == 0) {
-            product_feed(ring, &x_map, &w_map, product, n_deals, n_tiles);
+            product_feed(ring, &x_map, &w_map, product, n_deals);
         }
     } else {
         registers_take<232>();
-        product_work(ring, product, n_deals, n_tiles, scales);
+        product_work(ring, product, n_deals, scales);
     }
     /* A block's memory must outlive its neighbour's copies and arrivals. */
     blocks_sync<R::BLOCKS>();
@@ -516,8 +435,7 @@ template <bool GATED, int SHARING, int WIDTH, int KIND>
 static cudaError_t product_start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                                  const struct product &product, int n_sms, cudaStream_t stream) {
     const int bytes = PRODUCT_RING_BYTES + RING_ALIGNMENT, n_blocks = SHARING == SHARE_NONE ? 1 : 2;
-    const int64_t n_tiles =
-        (int64_t)product.n_token_tiles * product.n_output_tiles * (KIND == HALVED ? 2 : 1);
+    const int64_t n_tiles = (int64_t)product.n_token_tiles * product.n_output_tiles;
     const cudaError_t status = shared_allow(product_kernel<GATED, SHARING, WIDTH, KIND>, bytes);
     if (status != cudaSuccess) {
         return status;
@@ -542,22 +460,12 @@ static decltype(&product_start<GATED, 0, WIDTH, KIND>) start_of(int sharing) {
 
 template <bool GATED, int KIND>
 static decltype(&product_start<GATED, 0, 256, KIND>) start_of(const struct tile_cut &cut) {
-    if constexpr (KIND == WIDE || KIND == CODES) {
+    if constexpr (KIND != SUMMED) {
         return cut.width == 256   ? start_of<GATED, 256, KIND>(cut.sharing)
                : cut.width == 192 ? start_of<GATED, 192, KIND>(cut.sharing)
                                   : start_of<GATED, 128, KIND>(cut.sharing);
     }
     return start_of<GATED, 256, KIND>(cut.sharing);
-}
-
-/* Halves of few wide tiles win over whole narrow ones where sums are long: these read half as much
- * again from the L2 cache, which binds both. */
-enum { HALVED_LEAST_CHANNELS = 4096 };
-
-static bool halves_win(const struct tile_cut &cut, int n_channels, int n_sms) {
-    const int64_t n_tiles = (int64_t)cut.n_token_tiles * cut.n_output_tiles;
-    return cut.sharing != SHARE_NONE && n_channels >= HALVED_LEAST_CHANNELS &&
-           2 * n_tiles <= n_sms && 2 * n_tiles <= FP8_MOST_PARTS && 4 * n_tiles > n_sms;
 }
 
 /* x_stride: elements, in fp8 bytes. */
@@ -578,10 +486,7 @@ static cudaError_t product_run(struct product *product, const void *x, int64_t x
     const int boxes = GATED ? 2 : 1; /* rows of w for one column of y */
     struct tile_cut cut = tile_cut_of<TILE_TOKENS>(256, product->n_tokens, product->n_outputs,
                                                    256 / boxes, n_sms, TILE_OVERHEAD);
-    if (KIND == HALVED && !halves_win(cut, n_channels, n_sms)) {
-        return cudaErrorNotSupported;
-    }
-    for (int width = 192; (KIND == WIDE || KIND == CODES) && width >= 128; width -= 64) {
+    for (int width = 192; KIND != SUMMED && width >= 128; width -= 64) {
         const struct tile_cut other = tile_cut_of<TILE_TOKENS>(
             width, product->n_tokens, product->n_outputs, width / boxes, n_sms, TILE_OVERHEAD);
         cut = other.cost < cut.cost ? other : cut;
@@ -610,8 +515,6 @@ static cudaError_t product_run(struct product *product, const void *x, int64_t x
 
 cudaError_t fp8_run_channels(const struct fp8_product *p, cudaStream_t stream) {
     struct product product = {};
-    product.parts = static_cast<float4 *>(p->parts);
-    product.flags = p->flags;
     product.y = p->y;
     product.add = p->add;
     product.y_stride = p->y_stride;
@@ -622,8 +525,7 @@ cudaError_t fp8_run_channels(const struct fp8_product *p, cudaStream_t stream) {
     product.x_stride = p->x_stride;
     product.statistics = p->statistics;
     product.rounded = p->rounded;
-    auto run = p->parts                   ? product_run<false, HALVED>
-               : p->outcome == FP8_GATED  ? product_run<true, CODES>
+    auto run = p->outcome == FP8_GATED    ? product_run<true, CODES>
                : p->outcome == FP8_SUMMED ? product_run<false, SUMMED>
                                           : product_run<false, CODES>;
     const cudaError_t status = run(&product, p->x, p->x_stride, p->w, p->n_inputs, stream);

@@ -25,7 +25,7 @@ static struct head *head;
 static uint8_t pool[POOL]; /* codes of normal numbers, a third of the range the largest */
 static bool small;
 static double worst_linear, worst_gated;
-static int n_ran[4], n_refused, n_halved;
+static int n_ran[4], n_refused;
 
 enum path { CHOSEN, FEW, TILES, MMA, N_PATHS };
 static const char *const path_names[] = {"chosen", "few", "tiles", "mma"};
@@ -466,38 +466,6 @@ static void test_adds_in_place(int tokens, bool channels) {
     arrays_free();
 }
 
-/* By halves of the channels, twice: the flags are as before. On a device that has no such path, or
- * where whole sums fill it, nothing is checked but that. */
-static void test_halves(int tokens, int outputs, int inputs, bool adds) {
-    const struct shape s = {.tokens = tokens,
-                            .outputs = outputs,
-                            .inputs = inputs,
-                            .channels = true,
-                            .x_too = true,
-                            .adds = adds};
-    struct product p = product_new(&s);
-    struct array *parts = array_new((size_t)FP8_MOST_PARTS * FP8_PART_BYTES),
-                 *flags = array_new((size_t)FP8_MOST_PARTS * sizeof(int32_t));
-    memset(flags->host, 0, flags->n_bytes);
-    push(flags);
-    const struct call_linear call = linear_call(&p, true);
-    for (int i = 0; i < 2; i++) {
-        must(cudaMemset(p.y->device, 0xff, p.y->n_bytes), "poison");
-        const cudaError_t status =
-            kernel_linear_fp8_split(&call, parts->device, flags->device, NULL);
-        if (status == cudaErrorNotSupported) {
-            cudaGetLastError();
-            n_refused++;
-            break;
-        }
-        launched(status, "halves");
-        n_halved++;
-        compare(&p, "halves", false);
-        check_bytes(flags, flags->n_bytes, "flags of halves");
-    }
-    arrays_free();
-}
-
 static struct shape random_shape(int form) {
     struct shape s = {.channels = form & 1, .x_too = form & 2, .gated = form & 4};
     const bool plain = draw() % 3 == 0; /* of shapes that not all paths take */
@@ -735,11 +703,6 @@ int main(int argc, char **argv) {
     test_gated_codes(1100, 1408, 272); /* enough tiles for wide ones */
     test_gated_codes(520, 12288, 256);
     test_gated_codes(77, 72, 256);
-    test_halves(512, 4096, 12288, true);
-    test_halves(between(385, 511), 4096, 4096, false);
-    test_halves(between(385, 511), 4096, 4096 + 16 * between(1, 40), true);
-    test_halves(300, 4096 - 8 * between(1, 20), 4112, false);
-    test_halves(64, 4096, 4096, false);
     for (int i = 0; i < 2; i++) {
         test_adds_in_place(between(1, 64), i);
         test_adds_in_place(between(65, 700), i);
@@ -757,8 +720,8 @@ int main(int argc, char **argv) {
     if (!small) {
         test_model_shapes();
     }
-    printf("runs: chosen %d, few %d, tiles %d, mma %d, halves %d; refused %d\n", n_ran[CHOSEN],
-           n_ran[FEW], n_ran[TILES], n_ran[MMA], n_halved, n_refused);
+    printf("runs: chosen %d, few %d, tiles %d, mma %d; refused %d\n", n_ran[CHOSEN], n_ran[FEW],
+           n_ran[TILES], n_ran[MMA], n_refused);
     printf("worst relative error: %.5f, gated %.5f\n", worst_linear, worst_gated);
     unmask_device_cuda.close(device);
     head_close(head);

@@ -202,7 +202,7 @@ static void add_experts(struct launch_list *list) {
 
 /* Weights in fp8, and the rows that they are multiplied with. */
 static void add_fp8(struct launch_list *list) {
-    for (int each = 1; each <= 8; each += each < 4 ? each : 2) { /* 1, 2, 4, 6, 8 */
+    for (int each = 1; each <= 8; each *= 2) {
         add(list, QUANTISE_THREADS, QUANTISE_THREADS, 0, false, "quantise_long_kernel<%d>", each);
     }
     for (int i = 0; i < 4; i++) {
@@ -239,9 +239,9 @@ static void add_hopper_fp8(struct launch_list *list) {
 /* On sm_90a alone. */
 static void add_hopper_products(struct launch_list *list) {
     for (int sharing = 0; sharing < 3; sharing++) {
-        for (int kind = 0; kind < 4; kind++) { /* bf16, fp8 by rows, the head's of these, halves */
-            for (int width = kind >= 2 ? 256 : 128; width <= 256; width += 64) {
-                for (int gated = 0; gated < (kind >= 2 ? 1 : 2); gated++) {
+        for (int kind = 0; kind < 3; kind++) { /* bf16, fp8 by rows, the head's of these */
+            for (int width = kind == 2 ? 256 : 128; width <= 256; width += 64) {
+                for (int gated = 0; gated < (kind == 2 ? 1 : 2); gated++) {
                     add(list, PRODUCT_THREADS, PRODUCT_THREADS, PRODUCT_RING_BYTES + RING_ALIGNMENT,
                         true, "product_kernel<%s, %d, %d, %d>", truth(gated), sharing, width, kind);
                 }
