@@ -175,8 +175,8 @@ struct call_rope {
     int64_t q_stride, kv_stride;
     int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
-    bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     enum kernel_dtype dtype;
+    bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     bool values_are_keys, norm_values;
 };
 
