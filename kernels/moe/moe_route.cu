@@ -469,17 +469,25 @@ static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct ca
     sort_pairs<WARPS>(call);
 }
 
-/* Routing and sorting of no more tokens than a block has warps. */
+enum { CHOOSE_BLOCKS = 8, CHOOSE_TOKENS = CHOOSE_BLOCKS * SORT_FEW_WARPS };
+
+/* Routing of few tokens by a cluster, spread over its multiprocessors, whose first block sorts. */
 template <bool SOFTMAX>
-static __global__ void __launch_bounds__(32 * SORT_WARPS)
+static __global__ void __launch_bounds__(32 * SORT_FEW_WARPS)
     choose_kernel(const struct call_moe_route call, const struct call_moe_sort sort) {
+#if HOPPER_DEVICE
     dependencies_wait();
     dependents_launch();
-    if ((int)threadIdx.x / 32 < call.n_tokens) {
-        route_token<SOFTMAX, false>(call, threadIdx.x / 32, nullptr);
+    const int token = threadIdx.x / 32 * CHOOSE_BLOCKS + blockIdx.x;
+    if (token < call.n_tokens) {
+        route_token<SOFTMAX, false>(call, token, nullptr);
     }
-    __syncthreads();
-    sort_pairs<SORT_WARPS>(sort);
+    __syncwarp();
+    cluster_sync();
+    if (blockIdx.x == 0) {
+        sort_pairs<SORT_FEW_WARPS>(sort);
+    }
+#endif
 }
 
 static bool can_sort(const struct call_moe_sort *call) {
@@ -521,9 +529,11 @@ extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaS
         is_bad_by_block(call) || (call->sort && !can_sort(call->sort))) {
         return cudaErrorInvalidValue;
     }
-    if (call->sort && call->blocks == KERNEL_BLOCKS_NONE && call->n_tokens <= SORT_WARPS) {
+    if (call->sort && call->n_tokens > 0 && call->n_tokens <= CHOOSE_TOKENS &&
+        call->blocks == KERNEL_BLOCKS_NONE && hopper_device()) {
         auto kernel = grouped ? choose_kernel<false> : choose_kernel<true>;
-        return launch(kernel, 1, 32 * SORT_WARPS, 0, stream, *call, *call->sort);
+        return launch_clusters(kernel, CHOOSE_BLOCKS, 32 * SORT_FEW_WARPS, CHOOSE_BLOCKS, 0,
+                               stream, *call, *call->sort);
     }
     if (call->n_tokens > 0 && call->blocks != KERNEL_BLOCKS_NONE) {
         launch(block_route_kernel, (unsigned)call->n_tokens, ROUTE_BLOCK_THREADS, 0, stream, *call);
