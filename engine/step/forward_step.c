@@ -447,6 +447,7 @@ static int download_logits(struct forward *forward, const void *logits, struct e
     const unsigned char *from =
         forward->room.workspace + forward->placement.offset_bytes[logits_read(forward)->in[0]];
     float *const to = *(float *const *)logits + before;
+    ASSERT(own > 0);
     for (int64_t first = 0, end; first < n; first = end) {
         end = first + most < n ? first + most : n;
         const int status = forward_download(forward, forward->room.staging, from + first * width,

@@ -264,20 +264,19 @@ TEST(renoised_parts_are_those_of_whole_rows) {
             whole[row * V + i] = (float)(row % 2 ? 8 * u : floor(4 * u));
         }
     }
-    const struct call_renoise one = MAKE(struct call_renoise, .logits = whole, .by = by, .key = key,
-                                         .token = token[0], .drawn = drawn[0],
-                                         .entropy = entropy[0], .n_rows = N, .n_vocab = V,
-                                         .dtype = KERNEL_F32);
+    const struct call_renoise one = MAKE(
+        struct call_renoise, .logits = whole, .by = by, .key = key, .token = token[0],
+        .drawn = drawn[0], .entropy = entropy[0], .n_rows = N, .n_vocab = V, .dtype = KERNEL_F32);
     ref_renoise(&one);
     for (int n = 2; n <= MOST; n *= 2) {
         for (int i = 0; i < N * V; i++) {
             divided[(i % V / (V / n) * N + i / V) * (V / n) + i % V % (V / n)] = whole[i];
         }
         for (int rank = 0; rank < n; rank++) {
-            const struct call_renoise part = MAKE(
-                struct call_renoise, .logits = divided + rank * N * (V / n), .by = by, .key = key,
-                .n_rows = N, .n_vocab = V / n, .dtype = KERNEL_F32, .part = parts + rank * N,
-                .first_token = rank * (V / n));
+            const struct call_renoise part =
+                MAKE(struct call_renoise, .logits = divided + rank * N * (V / n), .by = by,
+                     .key = key, .n_rows = N, .n_vocab = V / n, .dtype = KERNEL_F32,
+                     .part = parts + rank * N, .first_token = rank * (V / n));
             ref_renoise(&part);
         }
         for (int row = 0; row < N; row++) {
