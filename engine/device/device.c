@@ -11,6 +11,7 @@
 
 #include "sim/base/input/inputs.h"
 #include "sim/base/system.h"
+#include "sim/base/wait.h"
 
 const char *const backend_names[] = {
     [BACKEND_SIM] = "sim", [BACKEND_CPU] = "cpu", [BACKEND_CUDA] = "cuda", NULL};
@@ -84,7 +85,9 @@ static int start(const struct device_table *table, int32_t index, enum kernel_dt
                  struct engine_device *out, struct err *err) {
     char text[DEVICE_TEXT_CHARS] = "";
     *out = (struct engine_device){.table = table, .dtype = dtype};
+    const int place = wait_begin(); /* a library's code is loaded between other programs' turns */
     int status = table->open(index, dtype, &out->device, text);
+    wait_end(place);
     if (status != DEVICE_OK) {
         *out = (struct engine_device){0};
         return index > 0 ? err_world(err, "no %s device %" PRId32 ", counted from 0: %s",

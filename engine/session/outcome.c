@@ -65,7 +65,8 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
             mem_zeroed((size_t)limits->max_logit_rows * vocab, sizeof *outcome->logits);
     }
     if (renoises(outcome)) {
-        outcome->top = mem_zeroed((size_t)limits->max_requests * block, sizeof *outcome->top);
+        outcome->top = mem_reserved((size_t)system_of(outcome)->settings.max_in_system * block,
+                                    sizeof *outcome->top);
     }
     if (renoises(outcome) || speculates(outcome) || moves(outcome)) {
         outcome->next = mem_zeroed(block, sizeof *outcome->next);
@@ -78,11 +79,12 @@ void outcome_close(struct outcome *outcome) {
     void *const all[] = {outcome->commits, result->token,     result->confidence,  result->margin,
                          result->entropy,  result->committed, result->n_committed, outcome->left,
                          outcome->rows,    outcome->offsets,  outcome->confidence, outcome->margin,
-                         outcome->entropy, outcome->chosen,   outcome->logits,     outcome->top,
-                         outcome->next,    outcome->before};
+                         outcome->entropy, outcome->chosen,   outcome->logits,     outcome->next,
+                         outcome->before};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
+    mem_released(outcome->top);
     decode_positions_fini(&outcome->positions);
     drafts_close(&outcome->drafts);
     moving_close(&outcome->moving);

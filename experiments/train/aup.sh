@@ -2,6 +2,7 @@
 # How many answers stay right as decoders commit more tokens a pass: held-out problems decoded by trained
 # checkpoints under every decoder, each at several settings; a table, and the area under each curve (AUP, d3LLM).
 # Usage: aup.sh PROGRAM OUT PROMPTS WEIGHTS...    writes OUT/MODEL-TASK-DECODER-SETTING.json, prints two tables
+# `aup.py csv OUT >aup.csv` then keeps what `unmask figure aup aup-curves` draws.
 #   WEIGHTS   checkpoint folders (experiments/train); how each is decoded is read off its name
 # Environment: tasks (default: easy hops), most (problems a task; default: 128), seconds (a run; default: 300), jobs (runs at a
 # time; default: 1).
@@ -77,13 +78,21 @@ noise() {
     done
 }
 
+# Two byte tokens that no text has drop a position and put a mask before it (data.py).
+moving() {
+    for t in 0.7,0.5 0.5,0 0.3,0; do
+        one joint-indel $t --system sglang --decoder joint-indel --set "decoder.threshold=${t%,*}" --set "decoder.edit_threshold=${t#*,}" \
+            --set decoder.delete_token=186 --set decoder.insert_token=187 --set runtime.fused_head=off
+    done
+}
+
 for weights in "$@"; do
     model=$(basename "$weights") more=()
     [ "$model" = llada2-2m ] && more=(--set model.block_routing=largest --set model.block_experts=6) # as it was trained
     for task in ${tasks:-easy hops}; do
         [ -s "$out/$task.jsonl" ] || head -n "${most:-128}" "$prompts/$task.jsonl" >"$out/$task.jsonl"
         case $model in
-        *-all) block_causal && noise ;;
+        *-all) block_causal && noise && moving ;;
         llada-*) bidirectional ;;
         *) block_causal ;;
         esac

@@ -137,21 +137,28 @@ def noise_row(prompt, output, r):
 def moved(tokens, n, r):
     """n places of a block's output as insertion and deletion may meet it, and what to make of each: now and then a token is
     left out, and what follows it asks for a mask before it; or one stands there that is none of the text's, to be deleted;
-    or another in its stead. tokens: of the block and what follows."""
+    or another in its stead. Of equal neighbours the last one is missing or goes, so that the answer is one. tokens: of the
+    block and what follows."""
     left_out, added, wrong = (r.random() * most if r.random() < 0.6 else 0 for most in (0.08, 0.08, 0.15))
-    ids, targets, is_missing = [], [], False
-    for token in tokens:
+    ids, targets, is_missing, is_owed = [], [], False, False
+    for i, token in enumerate(tokens):
         if len(ids) >= n:
             break
-        if r.random() < left_out and token != END_ID:
-            is_missing = True
+        is_owed = r.random() < left_out and token != END_ID or is_owed
+        if is_owed and tokens[i + 1:i + 2] != [token]:
+            is_missing, is_owed = True, False
             continue
         if r.random() < added:
-            ids.append(r.choice(tokens) if r.random() < 0.5 else r.randrange(END_ID))
-            targets.append(DELETE_ID)
+            extra = r.choice(tokens) if r.random() < 0.5 else r.randrange(END_ID)
+            if token != END_ID or extra != END_ID and targets[-1:] != [END_ID]:  # nothing is too many behind the end
+                ids.append(extra)
+                targets.append(DELETE_ID)
         ids.append(r.randrange(END_ID) if r.random() < wrong else token)
         targets.append(INSERT_ID if is_missing else token)
         is_missing = False
+    for i in range(len(ids) - 1):
+        if targets[i] == DELETE_ID and ids[i] == ids[i + 1] == targets[i + 1]:
+            targets[i], targets[i + 1] = ids[i], DELETE_ID
     return ids[:n], targets[:n]
 
 
@@ -164,6 +171,7 @@ def indel_row(prompt, output, r):
         given = kind[first:first + BLOCK].count(2)
         at = place[first] + given - len(prompt)
         seen, wanted = moved(stream[at:at + 2 * BLOCK], BLOCK - given, r)
+        seen = [MASK_ID if t == DELETE_ID and r.random() < 0.2 else i for i, t in zip(seen, wanted)]  # one too many was inserted
         ids[first + given:first + BLOCK], targets[first + given:first + BLOCK] = seen, wanted
     return ids, place, kind, targets
 

@@ -165,13 +165,16 @@ def test_a_block_in_disarray_is_told_what_to_do_with_each_place():
     """What is to stand there is the text's tokens in order, and what is to be deleted or moved is not masked."""
     from random import Random
     r, n_moved = Random(2), 0
-    for prompt, output in encoded(problems(30)):
+    for prompt, output in encoded(problems(90)):
         tokens = output + [data.END_ID] * 64
         ids, targets = data.moved(tokens, 32, r)
         assert len(ids) == len(targets) == 32
         rest = iter(tokens)
         assert all(t in rest for t in targets if t not in (data.DELETE_ID, data.INSERT_ID))
         n_moved += data.INSERT_ID in targets and data.DELETE_ID in targets
+        for i in range(1, 32):  # of equal neighbours the last one goes, and of ends of text none
+            assert targets[i - 1] != data.DELETE_ID or ids[i - 1] != ids[i] or targets[i] != ids[i]
+            assert targets[i] != data.DELETE_ID or (ids[i - 1], ids[i]) != (data.END_ID, data.END_ID)
     assert n_moved > 3
     pairs = encoded(problems(40))
     rows = data.pack([data.indel_row(p, o, r) for p, o in pairs], r)
@@ -179,6 +182,8 @@ def test_a_block_in_disarray_is_told_what_to_do_with_each_place():
                                                         arguments("sdar-toy", "", tempfile.mkdtemp()))
     control = (targets == data.DELETE_ID) | (targets == data.INSERT_ID)
     assert control.any() and not (masked & control).any() and (weight[control] > 0).all() and (seen[masked] == data.MASK_ID).all()
+    left, few = train.few_masks(torch.zeros((8, 512), dtype=torch.long), torch.Generator().manual_seed(1))
+    assert 0.3 < few.float().mean() < 0.7 and left[~few].all() and left[few].float().mean() < 0.2
 
 
 def test_a_second_block_sees_the_masked_one_before_it():

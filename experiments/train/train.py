@@ -149,6 +149,14 @@ def spoil(seen, masked, answer, wrong, generator):
     return torch.where(spoilt, any_tokens(seen, generator), seen), spoilt
 
 
+def few_masks(ids, generator):
+    """Half of the blocks have next to no masks, as those have that are being put in order. Returns which masks are left, and
+    the places of such blocks."""
+    B, S = ids.shape
+    few = torch.rand((B, S // BLOCK, 1), generator=generator, device=ids.device).expand(-1, -1, BLOCK).reshape(B, S) < 0.5
+    return ~few | (torch.rand((B, S), generator=generator, device=ids.device) < 0.1), few
+
+
 def any_tokens(like, generator):
     return torch.randint(data.VOCAB, like.shape, generator=generator, device=like.device)
 
@@ -181,9 +189,10 @@ def prepare(layout, batch, device, generator, args):
         first = block - seconds(block, is_noisy, text, args.pairs, generator).long()
         until = torch.where(is_noisy, first, block + 1) * BLOCK
         if layout == "indel":  # what is to be deleted or moved stays in sight
-            masked = masked & (targets < data.DELETE_ID) | masked & (targets > data.INSERT_ID)
+            few = few_masks(ids, generator)
+            masked = masked & few[0] & ((targets < data.DELETE_ID) | (targets > data.INSERT_ID))
             seen = torch.where(masked, data.MASK_ID, ids)
-            weight = torch.where(masked, weight, answer * torch.where(ids == targets, 0.2, 1.0))
+            weight = torch.where(masked, torch.where(few[1], 1.0, weight), answer * torch.where(ids == targets, 0.2, 1.0))
         elif args.wrong or args.draws:
             seen, spoilt = spoil(seen, masked, answer, args.wrong, generator)
             weight = torch.where(masked, weight, answer * torch.where(spoilt, 1.0, 0.2))
@@ -258,9 +267,9 @@ class Trainer:
         self.net = models.Model(args.model, self.device, torch.bfloat16 if self.is_cuda else torch.float32, args.seed)
         self.shape = self.net.shape
         self.optimizer = Optimizer(self.net, args)
-        layouts = (args.layouts.split(",") if self.shape.is_block_causal else
-                   ("canvas", "block") if args.blocks_first else ("canvas",))
-        self.rows = {layout: Rows(args.data, args.chunks, layout, args.seed) for layout in layouts}
+        self.layouts = (args.layouts.split(",") if self.shape.is_block_causal else
+                        ["canvas", "block"] if args.blocks_first else ["canvas"])
+        self.rows = {layout: Rows(args.data, args.chunks, layout, args.seed) for layout in self.layouts}
         self.random = torch.Generator(device=self.device).manual_seed(args.seed)
         self.step, self.seconds = 0, 0.0
         os.makedirs(args.work, exist_ok=True)
@@ -313,7 +322,7 @@ class Trainer:
         """Of the next step's rows: a bidirectional model begins with three steps of four on block-causal rows, others take
         those that they were given by turns."""
         if self.shape.is_block_causal:
-            return list(self.rows)[self.step % len(self.rows)]
+            return self.layouts[self.step % len(self.layouts)]
         return "block" if self.progress() < self.args.blocks_first and self.step % 4 else "canvas"
 
     @torch.no_grad()
@@ -323,7 +332,7 @@ class Trainer:
         B, S = seen.shape
         random = dict(generator=self.random, device=self.device)
         logits = self.net.logits(self.rows_of(seen, places, mask))
-        logits[..., data.MASK_ID] = float("-inf")
+        logits[..., [data.MASK_ID, data.DELETE_ID, data.INSERT_ID]] = float("-inf")
         drawn = (logits - torch.log(-torch.log(torch.rand(logits.shape, **random).clamp(1e-9, 1 - 1e-7)))).argmax(-1)
         u = torch.rand((2, B, S // BLOCK, 1), **random)
         rate = torch.where(u[0] < self.args.draws, u[1], 0.0).expand(-1, -1, BLOCK).reshape(B, S)
@@ -451,7 +460,7 @@ def arguments(argv=None):
     ap.add_argument("--block-share", type=float, default=0.7, help="llada: texts masked as decoding meets them; default: 0.7")
     ap.add_argument("--blocks-first", type=float, default=0.5,
                     help="llada: share of the training in which three steps of four are block-causal; default: 0.5")
-    ap.add_argument("--layouts", default="block", help="block-causal: by turns, of block, noise, indel; default: block")
+    ap.add_argument("--layouts", default="block", help="block-causal: by turns, of block, noise, indel, one of them twice if it counts twice; default: block")
     ap.add_argument("--pairs", type=float, default=0, help="texts whose blocks are learned two at once; default: 0")
     ap.add_argument("--wrong", type=float, default=0, help="blocks with random tokens in place of known ones; default: 0")
     ap.add_argument("--draws", type=float, default=0, help="blocks in which the model's own draws are to be corrected; default: 0")

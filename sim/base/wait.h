@@ -1,6 +1,6 @@
 /* Calls that may never return: opening and reading what another program or machine answers for, a
- * FIFO or a stalled network folder. Whoever makes one says so, so that an interrupt that only asks
- * the program to end can tell that it will not. */
+ * FIFO or a stalled network folder, or a GPU that others fill. Whoever makes one says so, so that
+ * an interrupt that only asks the program to end can tell that it will not. */
 #ifndef UNMASK_SIM_BASE_WAIT_H
 #define UNMASK_SIM_BASE_WAIT_H
 

@@ -8,6 +8,7 @@
 #include "engine/device/device.h"
 #include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
+#include "sim/base/wait.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 
@@ -505,6 +506,24 @@ TEST(a_device_counts_energy_where_its_counter_has_moved) {
         engine_device_close(&device);
         ck_assert_ptr_null(device.device);
     }
+}
+
+static bool is_waited_for;
+
+static int slow_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
+    is_waited_for = wait_is_on(wait_count());
+    return device_cpu.open(index, dtype, out, text);
+}
+
+/* So that an interrupt ends a program whose GPU does not answer. */
+TEST(a_device_that_is_opened_is_waited_for) {
+    struct device_table table = device_cpu;
+    struct engine_device device;
+    struct err err = {0};
+    table.open = slow_open;
+    ck_assert_int_eq(engine_device_start(&table, KERNEL_F32, &device, &err), 0);
+    ck_assert(is_waited_for && !wait_is_on(wait_count()));
+    engine_device_close(&device);
 }
 
 TEST(devices_that_are_not_there_are_named) {

@@ -112,6 +112,23 @@ TEST(tokens_and_passes_are_those_of_the_specification) {
     ck_assert_uint_eq(n_lines, N_SETTINGS);
 }
 
+/* Requests that wait have slots, too, beyond as many as run at once. */
+TEST(two_at_a_time_are_decoded_as_all_at_once) {
+    static char line[65536];
+    char outputs[512];
+    snprintf(outputs, sizeof outputs, "%s", scratch_path("outputs.jsonl"));
+    FILE *file = fopen(TOKENS, "r");
+    ck_assert(file != NULL && fgets(line, sizeof line, file) != NULL && fclose(file) == 0);
+    json_t *setting = json_loads(line, 0, NULL);
+    char settings[N_SET][64];
+    settings_of(setting, settings);
+    free(PRINTS(RUN("--outputs", outputs, "--set", "max_requests=2", "--set", settings[0], "--set",
+                    settings[1], "--set", settings[2], "--set", settings[3], "--set", settings[4],
+                    "--set", settings[5])));
+    assert_tokens(setting, outputs);
+    json_decref(setting);
+}
+
 TEST(what_the_engine_does_not_run_is_refused_with_one_sentence) {
     REFUSES(2, "the host draws tokens from them", RUN("--set", "logit_chunk_rows=64"));
     REFUSES(2, "the host draws tokens from them", RUN("--set", "runtime.fused_head=on"));

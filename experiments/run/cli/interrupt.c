@@ -19,7 +19,7 @@ static void end_by(int signal_number) {
 /* Who is asked to end looks at it between two calls. A second later one that has been waiting all
  * the time will not look. */
 static void on_alarm(int signal_number) {
-    static const char said[] = "unmask: interrupted: a file that was to be read does not answer\n";
+    static const char said[] = "unmask: interrupted: what was waited for does not answer\n";
     (void)signal_number;
     if (wait_is_on(n_waits)) {
         ssize_t written = write(STDERR_FILENO, said, sizeof said - 1);
