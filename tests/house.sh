@@ -24,7 +24,7 @@ hold "the measure of lists" python3 tests/lists.py --self-test
 hold "second lists of kernels and operators" python3 tests/lists.py
 hold "plain English" python3 tests/words.py
 for patch in tests/house/*.patch; do
-    hold "$patch applies" patch --dry-run --silent --force -p1 -i "$patch"
+    hold "$patch applies" patch --dry-run --silent --force --fuzz=0 -p1 -i "$patch"
 done
 hold "walk to a price" python3 tests/walk.py --price --most 8 15
 exit $failed

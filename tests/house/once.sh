@@ -30,7 +30,7 @@ for patch in request_metric:2 run_metric:1 operator:9; do
     file=$here/tests/house/${patch%:*}.patch
     n=$(grep -c '^+++ ' "$file")
     check "${patch%:*} in at most ${patch#*:} files ($n)" test "$n" -le "${patch#*:}"
-    (cd "$copy" && patch -s -p1 <"$file")
+    (cd "$copy" && patch -s -p1 --fuzz=0 <"$file")
 done
 make -s -C "$copy" -j"$(nproc)" BUILD=build CC="$cc" build/unmask build/manual >/dev/null
 record "$copy/build/unmask" >"$copy/run.json"
