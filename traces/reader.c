@@ -191,7 +191,7 @@ static int place_conditions(struct trace *trace, struct err *err) {
 
 /* Reads the first line and says of which format the file is. */
 static int open_rows(struct trace *trace, struct err *err) {
-    size_t begin;
+    size_t begin = 0;
     struct record first = {.line = &trace->line};
     int status = reader_first_line(trace, &begin, err);
     if (status != 0) {
@@ -569,7 +569,7 @@ static int reader_first_line(struct trace *trace, size_t *begin, struct err *err
 }
 
 static int reader_to_first_row(struct trace *trace, struct err *err) {
-    size_t begin;
+    size_t begin = 0;
     if (fseek(trace->file, 0, SEEK_SET) != 0) {
         return err_world(err, "cannot read %s a second time: %s", trace->path, strerror(errno));
     }
