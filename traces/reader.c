@@ -12,6 +12,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/wait.h"
 #include "traces/decode_trace.h"
+#include "traces/format/passed_over.h"
 #include "traces/format/survey.h"
 #include "traces/json_list.h"
 #include "traces/server_log.h"
@@ -37,10 +38,8 @@ struct trace {
     struct trace_row *sorted;   /* [n_sorted] where rows stand in another order; else NULL */
     size_t n_sorted, next_sorted;
     uint64_t n_given;
-    struct passed_over {
-        uint64_t failed, left_out, lacking; /* the last: of those left out */
-        uint64_t bad;
-    } passed, most;            /* rows since the first one, and of any earlier pass over the file */
+    struct passed_over passed,
+        most;                  /* rows since the first one, and of any earlier pass over the file */
     int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
     struct err bad;            /* once set, every further call repeats it */
     bool skips_bad;            /* rows that are none */
@@ -192,7 +191,7 @@ static int place_conditions(struct trace *trace, struct err *err) {
 
 /* Reads the first line and says of which format the file is. */
 static int open_rows(struct trace *trace, struct err *err) {
-    size_t begin;
+    size_t begin = 0;
     struct record first = {.line = &trace->line};
     int status = reader_first_line(trace, &begin, err);
     if (status != 0) {
@@ -570,7 +569,7 @@ static int reader_first_line(struct trace *trace, size_t *begin, struct err *err
 }
 
 static int reader_to_first_row(struct trace *trace, struct err *err) {
-    size_t begin;
+    size_t begin = 0;
     if (fseek(trace->file, 0, SEEK_SET) != 0) {
         return err_world(err, "cannot read %s a second time: %s", trace->path, strerror(errno));
     }
@@ -614,18 +613,6 @@ void trace_close(struct trace *trace) {
     }
 }
 
-static uint64_t most_of(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
-
-/* Of the pass that passed over most. */
-static struct passed_over passed_over(const struct trace *trace) {
-    const struct passed_over *now = &trace->passed, *before = &trace->most;
-    return (struct passed_over){
-        most_of(now->failed, before->failed), most_of(now->left_out, before->left_out),
-        most_of(now->lacking, before->lacking), most_of(now->bad, before->bad)};
-}
-
 int trace_rewind(struct trace *trace, struct err *err) {
     trace->n_given = trace->next_sorted = 0;
     trace->last_ns = -1;
@@ -633,7 +620,7 @@ int trace_rewind(struct trace *trace, struct err *err) {
     if (trace->sorted != NULL) {
         return 0;
     }
-    trace->most = passed_over(trace);
+    trace->most = passed_over_most(&trace->passed, &trace->most);
     trace->passed = (struct passed_over){0};
     return reader_to_first_row(trace, err);
 }
@@ -757,34 +744,6 @@ static int take_row(struct trace *trace, struct trace_row *row, bool *more, stru
     return 0;
 }
 
-/* Every row was passed over, or there is none. */
-static int no_row(const struct trace *trace, struct err *err) {
-    const struct passed_over *passed = &trace->passed;
-    if (passed->left_out + passed->bad == 0) {
-        return err_world(err,
-                         "%s:%" PRIu64 ": found the end of the file (%" PRIu64
-                         " failed requests before it), expected at least one request",
-                         trace->path, trace->line.number + 1, passed->failed);
-    }
-    char words[256] = "";
-    size_t used = 0;
-    if (passed->left_out > 0) {
-        used += (size_t)snprintf(
-            words, sizeof words, "; --where leaves out %" PRIu64 "%s", passed->left_out,
-            passed->lacking == passed->left_out ? ", for it names a field that none has" : "");
-    }
-    if (passed->failed > 0) {
-        used += (size_t)snprintf(words + used, sizeof words - used, "; %" PRIu64 " failed",
-                                 passed->failed);
-    }
-    if (passed->bad > 0) {
-        snprintf(words + used, sizeof words - used,
-                 "; %" PRIu64 " cannot be read, the first: ", passed->bad);
-    }
-    return err_world(err, "%s: no row is left: %s%.600s", trace->path, words + 2,
-                     passed->bad > 0 ? trace->first_bad.text : "");
-}
-
 static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
     struct trace *trace = state;
     if (trace->bad.kind != ERR_NONE) {
@@ -795,7 +754,8 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
     bool more = false;
     int status = take_row(trace, &row, &more, &trace->bad);
     if (status == 0 && !more && trace->n_given == 0) {
-        status = no_row(trace, &trace->bad);
+        status = passed_over_all(&trace->passed, trace->path, trace->line.number + 1,
+                                 trace->first_bad.text, &trace->bad);
     }
     if (status != 0) {
         err_set(err, trace->bad.kind, trace->bad.code, "%s", trace->bad.text);
@@ -886,17 +846,17 @@ bool trace_has_sessions(const struct trace *trace) {
 }
 
 uint64_t trace_bad(const struct trace *trace, const char **first) {
-    const uint64_t n = passed_over(trace).bad;
+    const uint64_t n = passed_over_most(&trace->passed, &trace->most).bad;
     *first = n > 0 ? trace->first_bad.text : "";
     return n;
 }
 
 uint64_t trace_skipped(const struct trace *trace) {
-    return passed_over(trace).failed;
+    return passed_over_most(&trace->passed, &trace->most).failed;
 }
 
 uint64_t trace_left_out(const struct trace *trace) {
-    return passed_over(trace).left_out;
+    return passed_over_most(&trace->passed, &trace->most).left_out;
 }
 
 const char *trace_notes(const struct trace *trace) {

@@ -167,8 +167,8 @@ bool gnuplot_has(enum gnuplot_format format) {
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height, const char *font) {
     const char *terminal = terminal_of(format);
-    /* A size is of pixels in the SVG. Cairo takes it for points at 96 pixels to an inch, of which the
-     * PNG has twice as many as the SVG (2 * 72 / 96) and the PDF 72 (0.75 * 72 / 96). */
+    /* A size is of pixels in the SVG. Cairo takes it for points at 96 pixels to an inch, of which
+     * the PNG has twice as many as the SVG (2 * 72 / 96) and the PDF 72 (0.75 * 72 / 96). */
     font = font != NULL ? font : "sans-serif";
     fputs("reset\nset encoding utf8\n", script);
     switch (format) {

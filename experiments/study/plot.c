@@ -512,8 +512,9 @@ static void write_runs(FILE *out, const struct plot_request *request) {
 static void write_panel(FILE *out, const struct plot_request *request, const char *column) {
     char label[FIELD_CHARS];
     const char *title = request->y.n > 1 ? axis_label(column, label) : "";
-    fprintf(out, "of_panel || '%s%s' AS panel",
-            request->facets.n > 0 && request->y.n > 1 ? ": " : "", title);
+    fprintf(out, "of_panel || '%s%s%s' AS panel",
+            request->facets.n > 0 && request->y.n > 1 ? ": " : "",
+            request->y.n > 1 && is_against(request) ? "difference of " : "", title);
 }
 
 /* The place of the field among those asked for. */

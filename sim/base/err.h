@@ -22,8 +22,7 @@ enum err_code {
     ERR_NO_ROOM,   /* the system does not fit into its device: an answer, not a failure */
     ERR_NO_PRICES, /* there are none of the source that was asked for; the same */
     ERR_STARVES,   /* a scheduler leaves requests waiting for ever: the run is there until then */
-    ERR_UNKNOWN,   /* a name that nothing has or a value that its key never takes: a slip, whatever
-                      stands beside it */
+    ERR_UNKNOWN,   /* a name that nothing has or a value that its key never takes: always a slip */
 };
 
 /* Filled once, where the facts are known; callers above pass it on unchanged. */

@@ -589,6 +589,18 @@ TEST(who_is_compared_with_must_be_there) {
     REFUSES(2, "is not KEY=VALUE", "sweep", file, "--against", "system=");
 }
 
+/* Each of several panels says that it shows differences. */
+TEST(panels_of_differences_say_so) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99,ttft_s.mean",
+                                  "--against", "system=sparse-dllm", "--json"));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        ck_assert_int_eq(strncmp(word(rows, i, "panel"), "difference of ", 14), 0);
+    }
+    ck_assert_uint_eq(json_array_size(rows), 8);
+    json_decref(rows);
+}
+
 /* In inches as printed, with text of one size in every format; lines by their names and in order.
  */
 TEST(a_figure_has_the_width_font_names_and_labels_that_were_asked_for) {
