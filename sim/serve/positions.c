@@ -569,11 +569,18 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
     }
 }
 
-/* Of a decoder that counts: whether it takes the surest, and these are known by their draws. */
-static bool ranks_by_draws(const struct positions *p, const struct decode_rule *rule,
-                           const struct decode_view *view) {
-    return rule->rank == RANK_CONFIDENCE && rule->temperature == 0 &&
-           process_ranks_by_draws(&p->system->process, view);
+/* Of a decoder that counts: takes the surest where these are known by their draws; false: they are
+ * not, and nothing is done. */
+static bool choose_surest(struct positions *p, uint32_t slot, const struct choice_asked *asked,
+                          const struct request *before, uint32_t count) {
+    const struct decode_rule rule =
+        decoder_rule(p->system->decoder, p->system->decoder_state, before);
+    if (rule.rank != RANK_CONFIDENCE || rule.temperature > 0 ||
+        !process_ranks_by_draws(asked->process, asked->view)) {
+        return false;
+    }
+    choice_surest(&p->choice, asked, count, row(p, p->outcome, slot));
+    return true;
 }
 
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
@@ -581,7 +588,6 @@ static bool ranks_by_draws(const struct positions *p, const struct decode_rule *
  * are not recorded: of its records only the number is right. */
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
-    const struct decoder *decoder = p->system->decoder;
     const struct settings *settings = &p->system->settings;
     const bool smooths = settings->iteration == ITERATION_SMOOTH;
     struct decode_view view = view_of(p, slot, request);
@@ -598,17 +604,12 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .block = &p->blocks[slot],
         .waiting = window_length(request) - window_active(request),
         .keep = row(p, p->keep, slot),
-        .reads_statistics = decoder->reads_statistics != 0 || p->entropy != NULL,
+        .reads_statistics = p->system->decoder->reads_statistics != 0 || p->entropy != NULL,
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),
     };
-    struct decode_rule rule;
-    if (p->by_order) {
-        rule = decoder_rule(decoder, p->system->decoder_state, &before);
-        if (ranks_by_draws(p, &rule, &view)) {
-            choice_surest(&p->choice, &asked, count, row(p, p->outcome, slot));
-            return;
-        }
+    if (p->by_order && choose_surest(p, slot, &asked, &before, count)) {
+        return;
     }
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
@@ -624,9 +625,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
         seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
     }
-    if (!p->by_order) {
-        rule = decoder_rule(decoder, p->system->decoder_state, &before);
-    }
+    struct decode_rule rule = decoder_rule(p->system->decoder, p->system->decoder_state, &before);
     if (seen.n == 0) {
         if (p->blocks[slot].is_revised) {
             revise(p, slot, &rule, &view);

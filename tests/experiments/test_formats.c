@@ -134,13 +134,12 @@ TEST(what_is_fitted_is_a_table_too) {
     ASSERT_SAYS(fit.out, "constant,fitted,stored\nedit_location,");
     ASSERT_SAYS(fit.out, "\n\nbenchmark,mode,printed,");
     ASSERT_SAYS(fit.err, "rows that nothing was fitted to");
-    struct output json = CLI("fit", "edits", "--json");
-    json_t *root = json_loads(json.out, 0, NULL);
-    /* Two tables, with their headings and the empty line between them. */
-    ck_assert_uint_eq(count(fit.out, "\n"), json_array_size(json_object_get(root, "constants")) +
-                                                json_array_size(json_object_get(root, "rows")) + 3);
-    json_decref(root);
-    output_free(&json);
+    /* Two tables, of a constant and of a row a line, with headings and the empty line between. */
+    const size_t n_constants = count(fit.out, "\nedit_"), n_rows = count(fit.out, ",S,");
+    ck_assert_uint_eq(n_constants, 3);
+    ck_assert_uint_ge(n_rows, 8);
+    ck_assert_uint_eq(count(fit.out, ",Q,"), n_rows);
+    ck_assert_uint_eq(count(fit.out, "\n"), n_constants + 2 * n_rows + 3);
     output_free(&fit);
 }
 

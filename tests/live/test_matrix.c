@@ -7,12 +7,14 @@
 #include "engine/device/mapping.h"
 #include "tests/support/matrix.h"
 
-/* A configuration under test: its run of all requests together, beside which others are held. */
+/* A configuration under test: its run of all requests together, beside which others are held; and
+ * the same where the pool has room for all at first, and for the longest alone, but not for all to
+ * the end (NULL: nothing is asked of such a pool). */
 struct subject {
     const struct matrix_config *config;
     const struct arrival_set *set;
-    struct system *system;
-    struct served *base;
+    struct system *system, *narrow;
+    struct served *base, *pressed;
 };
 
 /* Everybody has an output, memory was what was planned, and nobody holds any of it. */
@@ -81,43 +83,30 @@ static void check_ways(const struct subject *s) {
     }
 }
 
-/* Room for all at first, and for the longest alone; not for all to the end. */
-static struct system *open_narrow(const struct subject *s) {
-    struct system *system = open_config(s->config, NULL);
-    system->budget.pool_bytes = s->config->narrow_pages * system->budget.unit_bytes;
-    return system;
-}
-
 /* With room for all and, where there is such a pool, under preemption. */
 static void check_on_both(const struct subject *s,
-                          void (*check)(const struct subject *s, struct system *system)) {
-    check(s, s->system);
-    if (s->config->narrow_pages > 0) {
-        struct system *narrow = open_narrow(s);
-        check(s, narrow);
-        system_close(narrow);
+                          void (*check)(const struct subject *s, struct system *system,
+                                        const struct served *live)) {
+    check(s, s->system, s->base);
+    if (s->narrow != NULL) {
+        check(s, s->narrow, s->pressed);
     }
 }
 
 static void check_preempted(const struct subject *s) {
-    struct system *narrow = open_narrow(s);
-    struct served *pressed = serve_set(s, narrow);
     ck_assert_uint_eq(s->base->n_preempted, 0);
-    ck_assert_uint_gt(pressed->n_preempted, 0);
+    ck_assert_uint_gt(s->pressed->n_preempted, 0);
     if ((s->config->invariants & PREEMPTED) != 0) {
-        same_tokens(s->base, pressed, s->set->n);
+        same_tokens(s->base, s->pressed, s->set->n);
     }
-    free(pressed);
-    system_close(narrow);
 }
 
 /* At any step: of running, waiting and preempted requests alike. */
 static void check_stopped(const struct subject *s) {
     uint32_t n_preempted = 0;
     for (size_t stop = 1; stop < 40; stop += 4) {
-        struct system *system = open_narrow(s);
         struct serving serving = {
-            .system = system, .arrivals = s->set->together, .n = s->set->n, .stop_after = stop};
+            .system = s->narrow, .arrivals = s->set->together, .n = s->set->n, .stop_after = stop};
         struct served *served = serve(&serving);
         ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
         const struct loop_result *result = &served->result;
@@ -128,7 +117,6 @@ static void check_stopped(const struct subject *s) {
         ck_assert_int_eq(served->pool_left_bytes, 0);
         n_preempted += served->n_preempted;
         free(served);
-        system_close(system);
     }
     ck_assert_uint_gt(n_preempted, 0);
 }
@@ -153,14 +141,15 @@ static void check_accuracy(const struct system *system, const struct accuracy *a
     ck_assert_double_eq_tol(by_operator_ns / whole_ns, 1, 1e-9);
 }
 
-static void check_played_on(const struct subject *s, struct system *system) {
-    struct serving serving = {.system = system, .arrivals = s->set->together, .n = s->set->n};
-    struct served *live = serve(&serving);
-    ck_assert_msg(live->err.kind == ERR_NONE, "%s", live->err.text);
+static void check_played_on(const struct subject *s, struct system *system,
+                            const struct served *live) {
     struct accuracy accuracy;
     accuracy_init(&accuracy, system, live->n_steps, 2);
-    serving.played = live;
-    serving.accuracy = &accuracy;
+    struct serving serving = {.system = system,
+                              .arrivals = s->set->together,
+                              .n = s->set->n,
+                              .played = live,
+                              .accuracy = &accuracy};
     struct served *played = serve(&serving);
     ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
     check_served(s, system, played);
@@ -174,7 +163,6 @@ static void check_played_on(const struct subject *s, struct system *system) {
     check_accuracy(system, &accuracy, live->n_steps);
     accuracy_fini(&accuracy);
     free(played);
-    free(live);
 }
 
 static void check_played(const struct subject *s) {
@@ -190,8 +178,9 @@ static struct served *simulate(const struct subject *s, struct system *system) {
 }
 
 /* The same submissions of the same requests, which run and commit as much, in the same memory. */
-static void check_simulated_on(const struct subject *s, struct system *system) {
-    struct served *simulated = simulate(s, system), *live = serve_set(s, system);
+static void check_simulated_on(const struct subject *s, struct system *system,
+                               const struct served *live) {
+    struct served *simulated = simulate(s, system);
     ck_assert_uint_eq(simulated->n_steps, live->n_steps);
     for (size_t i = 0; i < live->n_steps; i++) {
         ck_assert_uint_eq(simulated->steps[i].steps, live->steps[i].steps);
@@ -204,7 +193,6 @@ static void check_simulated_on(const struct subject *s, struct system *system) {
     ck_assert_int_eq(simulated->result.kv_peak_bytes, live->pool_bytes);
     ck_assert_int_eq(simulated->planned_activation_bytes, live->activation_bytes);
     free(simulated);
-    free(live);
 }
 
 static void check_simulated(const struct subject *s) {
@@ -213,8 +201,10 @@ static void check_simulated(const struct subject *s) {
 
 /* Simulated decisions are not those of the model: as many positions run, stay and are committed as
  * they say, and no mask is left. */
-static void check_carried_on(const struct subject *s, struct system *system) {
+static void check_carried_on(const struct subject *s, struct system *system,
+                             const struct served *live) {
     struct served *simulated = simulate(s, system);
+    (void)live;
     struct accuracy accuracy;
     uint32_t most = 0;
     for (size_t i = 0; i < simulated->n_steps; i++) {
@@ -273,15 +263,24 @@ static bool find_config(size_t i, struct matrix_config *out) {
 TEST_EACH(a_configuration_keeps_its_invariants, 1) {
     struct matrix_config config;
     ck_assert(find_config((size_t)_i, &config));
-    struct subject s = {&config, &sets[config.set], open_config(&config, NULL), NULL};
+    struct subject s = {
+        .config = &config, .set = &sets[config.set], .system = open_config(&config, NULL)};
+    const unsigned on_both = PREEMPTED | GOES_ON | STOPPED | PLAYED | SIMULATED | CARRIED;
     s.base = serve_set(&s, s.system);
+    if (config.narrow_pages > 0 && (config.invariants & on_both) != 0) {
+        s.narrow = open_config(&config, NULL);
+        s.narrow->budget.pool_bytes = config.narrow_pages * s.narrow->budget.unit_bytes;
+        s.pressed = serve_set(&s, s.narrow);
+    }
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         if ((config.invariants & checks[i].invariants) != 0) {
             checks[i].check(&s);
         }
     }
     free(s.base);
+    free(s.pressed);
     system_close(s.system);
+    system_close(s.narrow);
 }
 
 /* The configurations by the numbers that a failure names. */
