@@ -83,12 +83,22 @@ static int choose(struct forward *forward, const void *step, struct err *err) {
     return warm_step(&warming, step, err);
 }
 
+static bool all_ranks_know(struct forward *forward, const struct step *step) {
+    const uint32_t n = model_ranks(forward->program.graph->model);
+    bool know = true;
+    for (uint32_t rank = 0; know && rank < n; rank++) {
+        const struct warming warming = warming_of(forward_of_rank(forward, rank));
+        know = warm_knows_step(&warming, step);
+    }
+    return know;
+}
+
 /* A device that chooses waits for its queue, and loading what it chose may wait for its peers'.
  * None of the ranks does so while another waits for its part of a sum: all have chosen for a step
- * before the first of them begins it. The ranks have met the same products. */
+ * before the first of them begins it. One may have met products that another has not: a calibration
+ * measures them on the first alone. */
 int forward_choose_products(struct forward *forward, const struct step *step, struct err *err) {
-    const struct warming warming = warming_of(forward);
-    return forward->ranks == NULL || warm_knows_step(&warming, step)
+    return forward->ranks == NULL || all_ranks_know(forward, step)
                ? 0
                : forward_on_all_ranks(forward, choose, step, err);
 }

@@ -222,8 +222,14 @@ static struct trying *trying_of(const struct device *device) {
     return found;
 }
 
+/* A device that has met all products before; NULL: none has. */
+static const struct device *trying_met_all;
+
 static bool trying_chosen(const struct device *device, const struct call_linear *call) {
     const struct trying *t = trying_of(device);
+    if (device == trying_met_all) {
+        return true;
+    }
     const int32_t size[] = {call->n_tokens, call->n_outputs, call->n_inputs};
     for (int i = 0; i < t->n_sizes; i++) {
         if (memcmp(t->sizes[i], size, sizeof size) == 0) {
@@ -258,7 +264,17 @@ static int trying_mark_wait(struct device *device, struct device_event *mark) {
     return device_cpu.event_wait(device, mark);
 }
 
-TEST(products_are_chosen_while_no_rank_waits_for_another) {
+static int most_sizes(void) {
+    int most = 0;
+    for (int i = 0; i < TRYING_DEVICES; i++) {
+        most = trying[i].n_sizes > most ? trying[i].n_sizes : most;
+    }
+    return most;
+}
+
+/* The second time the first rank has met them before, as where a calibration has measured them: the
+ * others have not. */
+TEST_EACH(products_are_chosen_while_no_rank_waits_for_another, 2) {
     struct device_table table = device_cpu;
     struct err err = {0};
     struct together t;
@@ -272,6 +288,7 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
     const struct rig_setup setup = {&t.rank, &fused, "random:1", &table, KERNEL_F32, NULL};
     t.rig = rig_set_up(&setup);
     together_lead(&t, "random:1");
+    trying_met_all = _i == 1 ? t.rig->device.device : NULL;
     start(t.rig, &full_heads);
     first_step(t.rig);
     ck_assert_int_eq(forward_wait(t.rig->forward, ns, &err), 0);
@@ -285,10 +302,12 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
     ck_assert_ptr_null(forward_instance(t.rig->forward));
     ck_assert_int_eq(forward_instance_times(t.rig->forward, INFINITY, ns, &err), 0);
     for (int i = 0; i < TRYING_DEVICES; i++) {
-        ck_assert_int_ge(trying[i].n_sizes, 12); /* four products, three sizes */
-        ck_assert_int_eq(trying[i].n_sizes, trying[0].n_sizes);
+        const bool met_all = trying[i].device == trying_met_all;
+        ck_assert_int_ge(trying[i].n_sizes, met_all ? 0 : 12); /* four products, three sizes */
+        ck_assert(met_all || trying[i].n_sizes == most_sizes());
         ck_assert_int_eq(trying[i].n_late, 0);
     }
+    trying_met_all = NULL;
     together_close(&t);
 }
 
