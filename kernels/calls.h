@@ -690,7 +690,6 @@ struct call_moe_gate_up {
     enum kernel_dtype dtype;
     struct call_fp8 fp8;
     bool gelu; /* as call_swiglu; not in fp8 on the GPU */
-    bool settled; /* start was there before the launch right before this one */
 };
 
 /* y[i] = x[i] w[e]' for place i of expert e. */

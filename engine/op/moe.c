@@ -79,7 +79,6 @@ static int launch_moe_gate_up(const struct launch *l) {
         .dtype = l->dtype,
         .fp8 = op_fp8(l),
         .gelu = l->model->gelu,
-        .settled = l->op[-1].kind != OP_MOE_CHOOSE,
     };
     return l->table->moe_gate_up(l->device, &call);
 }
