@@ -35,7 +35,7 @@ PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansso
 # OpenBLAS is loaded by who multiplies (kernels/ref/cpu_blas.h).
 PACKAGES := gcc make pkg-config $(shell awk -F'|' '/^(program|tests)[|]/ { print $$8 }' .ci/libraries.txt) \
             libopenblas-dev libltdl-dev libmicrohttpd-dev gnuplot-nox
-LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
+LINT_PACKAGES := patch clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 # LOCAL=1: without root on Debian and Ubuntu, packages lie in the build folder (.ci/local).
 ifneq ($(LOCAL),)
@@ -96,7 +96,7 @@ help: ## list the targets
 # Which program this is: the commit, whether its sources differ from it, and a digest over them. The
 # file changes, and what includes it is built again, only when one of these does.
 ID_FILES := $(sort $(LIB_SRCS) experiments/command/main.c \
-            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/step/*.def sim/serve/request.def))
+            $(wildcard $(foreach d,$(LIB_DIRS),$d/*.h $d/*.def)))
 $(BUILD)/build_id.h: FORCE
 	@mkdir -p $(@D)
 	@commit=unknown; [ -e .git ] && commit=$$(git rev-parse --verify -q HEAD 2>/dev/null || echo unknown); \

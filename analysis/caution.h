@@ -16,7 +16,7 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
 /* What transferred, data-sheet and extrapolated prices are of a time. */
 void caution_add_prices(const struct price_shares *shares, struct warnings *out);
 
-/* Whether caution_of finds it out itself: what else there is, facts.warnings has. */
+/* True if it is derived from the summary; other warnings come from facts.warnings. */
 bool caution_is_of_summary(enum warning_code code);
 
 /* As `warnings` in JSON: [{code, value, text}], a value that is not known is null. */

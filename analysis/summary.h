@@ -86,7 +86,7 @@ struct summary {
 /* Whether it has any bound. */
 bool slo_is_set(const struct slo *slo);
 
-/* What the facts say where they know, else what the steps added up to. */
+/* The executor's figure if it has one, otherwise the sum over steps. */
 double summary_gpu_busy(const struct summary *summary, const struct run_facts *facts);
 int64_t summary_kv_peak(const struct summary *summary, const struct run_facts *facts);
 

@@ -87,10 +87,6 @@ static bool is_not_bf16(const struct system *s) {
     return s->graph.storage.wide != NUMBER_BF16;
 }
 
-static bool divides_fp8(const struct system *s) {
-    return s->settings.tensor_parallel > 1 && !storage_is(&s->graph.storage, NUMBER_BF16);
-}
-
 static bool evicts_fp8(const struct system *s) {
     return s->rows.chooser == CHOSEN_BY_POLICY && s->graph.storage.cache == NUMBER_FP8;
 }
@@ -127,10 +123,6 @@ static bool moves_by_parts(const struct system *s) {
     return s->moves && has_parts_of_logits(s);
 }
 
-static bool moves(const struct system *s) {
-    return s->moves;
-}
-
 /* Chances of drafts are read off logits. */
 static bool draws_drafts(const struct system *s) {
     return s->speculates && ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
@@ -140,12 +132,13 @@ static bool reads_drafts_in_parts(const struct system *s) {
     return draws_drafts(s) && has_parts_of_logits(s);
 }
 
-static bool samples_drafts(const struct system *s) {
-    return s->speculates && s->settings.sampling;
-}
-
 static bool checks_fp8(const struct system *s) {
     return s->speculates && s->graph.storage.cache == NUMBER_FP8;
+}
+
+/* Each copy of a key-value head has a part of the queries that score its rows. */
+static bool chooses_by_copies(const struct system *s) {
+    return s->rows.chooser == CHOSEN_BY_HEAD && s->model->kv_copies > 1;
 }
 
 /* A chunk would hold a part of a block, and rows that are picked have positions of their own. */
@@ -164,21 +157,16 @@ static bool has_local_layers(const struct system *s) {
     return s->model->local_window > 0;
 }
 
-/* Attention by other kernels than that of pages has no window; copies of pages, rows of fp8 and
- * what picks rows take layers to be alike, and rows of fp8 their values to be as projected. */
+/* Attention by other kernels than that of pages has no window; rows of fp8 and what picks rows take
+ * layers to be alike, and rows of fp8 their values to be as projected. */
 static bool has_odd_local_layers(const struct system *s) {
     const bool is_wide = storage_is(&s->graph.storage, (enum number_type)s->graph.storage.wide);
-    const bool is_odd = s->rows.kind != ROW_EXACT || s->settings.swap_host_bytes > 0 ||
-                        s->rows.chooser == CHOSEN_BY_POLICY;
+    const bool is_odd = s->rows.kind != ROW_EXACT || s->rows.chooser == CHOSEN_BY_POLICY;
     return (has_local_layers(s) && (is_odd || !is_wide)) || (s->model->output_norms && !is_wide);
 }
 
 static bool gates_fp8(const struct system *s) {
     return s->model->gelu && !storage_is(&s->graph.storage, s->graph.storage.wide);
-}
-
-static bool is_of_noise(const struct system *s) {
-    return s->model->uniform_noise;
 }
 
 static bool reads_other_logits(const struct system *s) {
@@ -195,13 +183,10 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "rows of local layers that are given back", gives_rows_back,
      "a request's pages hold rows of all layers",
      "prefix_caching = on, or context_tokens to no more than the window and a block"},
-    {OF_SYSTEM, LIVE,
-     "layers with a window and another cache than exact, swapping, eviction or fp8",
+    {OF_SYSTEM, LIVE, "layers with a window and another cache than exact, eviction or fp8",
      has_odd_local_layers,
      "but for attention over pages in the wide type layers are taken to be alike",
-     "swap.host_bytes = 0, storage.weights and storage.cache as storage.wide"},
-    {OF_SYSTEM, WHERE_RANKS, "layers with a window", has_local_layers,
-     "no run of it was ever compared with one of one GPU", "tensor_parallel = 1"},
+     "cache = exact, storage.weights and storage.cache as storage.wide"},
     {OF_SYSTEM, WHERE_CUDA, "gelu with products in fp8", gates_fp8, "those gate by silu",
      "storage.weights = bf16"},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
@@ -209,8 +194,6 @@ const struct feature feature_table[] = {
      "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "
      "and "
      "chunk_search = none"},
-    {OF_DECODER, WHERE_RANKS, "canvases of random tokens", is_of_noise,
-     "a rank has logits of its own tokens alone", NULL},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
      "runtime = unmask"},
     {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,
@@ -245,11 +228,11 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, WHERE_CUDA, "numbers in another type than bf16", is_not_bf16,
      "the cuda back end computes in bfloat16",
      "storage.weights = bf16 and leave the others at auto, or with fp8 storage.wide = bf16"},
-    {OF_SYSTEM, WHERE_CUDA, "fp8 on several GPUs", divides_fp8,
-     "no run of it was ever compared with one of one GPU",
-     "tensor_parallel = 1, or storage.weights = bf16 and leave the others at auto"},
     {OF_SYSTEM, WHERE_CUDA, "heads of other than 64, 96, 128 or 256 values", has_other_heads,
      "attention on a GPU takes no others: the cpu back end runs them", NULL},
+    {OF_CACHE, WHERE_RANKS, "rows chosen by key-value heads that are fewer than the GPUs",
+     chooses_by_copies, "a head's copies would each choose by a part of its queries",
+     "tensor_parallel to no more than the key-value heads, or cache = sparse-uniform"},
     {OF_RUNTIME, WHERE_RANKS, "runtime.whole_head = on", has_whole_heads,
      "each rank is given its share of the output head", "runtime.whole_head = off"},
     {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,
@@ -257,8 +240,6 @@ const struct feature feature_table[] = {
      "swap.overlaps = off"},
     {OF_SYSTEM, LIVE, "host memory (swap.host_bytes) with credit or iteration = smooth",
      swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
-    {OF_SYSTEM, WHERE_RANKS, "host memory (swap.host_bytes)", swaps,
-     "the copies are of one GPU's rows", "swap.host_bytes = 0"},
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,
@@ -271,10 +252,6 @@ const struct feature feature_table[] = {
      reads_drafts_in_parts, "the host reads chances from them",
      "decoder.accept = same, or runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = "
      "none"},
-    {OF_DECODER, LIVE, "drafts that are drawn (sampling = on)", samples_drafts,
-     "no run of it was ever compared with a plain implementation", "sampling = off"},
-    {OF_DECODER, WHERE_RANKS, "drafts accepted by ratio", draws_drafts,
-     "a rank has logits of its own tokens alone", "decoder.accept = same"},
     {OF_CACHE, WHERE_CUDA, "checks of drafts with cached rows in fp8", checks_fp8,
      "attention that leaves rows out reads them in the wide type", "storage.cache = auto"},
     {OF_DECODER, LIVE, "a canvas that moves without tokens that insert and delete",
@@ -283,8 +260,6 @@ const struct feature feature_table[] = {
     {OF_DECODER, LIVE, "a canvas that moves without all logits of a step at once", moves_by_parts,
      "the host takes other tokens than the most likely from them",
      "runtime.fused_head = off, logit_chunk_rows = 0 and chunk_search = none"},
-    {OF_DECODER, WHERE_RANKS, "a canvas that moves", moves,
-     "a rank has logits of its own tokens alone", "decoder = joint-threshold"},
     {.name = NULL},
 };
 _Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096 && PATTERN_MAX_BLOCKS == 4096,

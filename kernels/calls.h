@@ -82,17 +82,20 @@ struct call_embed {
 /* s = x + residual (s = x when residual is NULL), rounded to the dtype;
  * y = s / sqrt(mean(s^2) + epsilon) * weight. With rows == NULL, y[i] comes from row i and s is
  * written back to residual; otherwise y[i] comes from row rows[i] and residual is only read.
- * y may be x. C a multiple of 8, at most 32768. */
+ * y may be x. C a multiple of 8, at most 32768. codes: what y holds or, where it is NULL, would
+ * hold, as rows of fp8, `group` numbers to a scale (on the GPU 128, or all of a row). */
 struct call_norm {
     const void *x;       /* [T, C] */
     const void *weight;  /* [C] */
     void *residual;      /* [T, C] or NULL */
     const int32_t *rows; /* [n_rows] or NULL */
-    void *y;             /* [n_rows, C] */
+    void *y;             /* [n_rows, C], or NULL next to codes */
     int32_t n_rows, n_channels;
     float epsilon;
     bool invariant;
     enum kernel_dtype dtype;
+    void *codes; /* [n_rows, fp8_row_bytes(C, group)] bytes, or NULL */
+    int32_t group;
 };
 
 /* y = x w' + add. deterministic: how it is computed follows from its shape alone, so that equal
@@ -134,7 +137,9 @@ struct call_swiglu {
 
 /* y = silu(x g') * (x u'), where w holds the F gate rows g, then the F up rows u. Both products
  * stay in single precision until y is rounded. C, F and the strides multiples of 8. y is not x.
- * gelu: as call_swiglu; the device's kernels take it apart, in bf16 alone. */
+ * gelu: as call_swiglu; the device's kernels take it apart, in bf16 alone. codes: what y would hold
+ * as rows of fp8, FP8_HEAD_GROUP numbers to a scale; y is room then, and may be left as it is. On
+ * the GPU only where fp8 says x_too. */
 struct call_gate_up {
     const void *x; /* [T, C], rows x_stride apart */
     const void *w; /* [2 F, C] */
@@ -144,6 +149,7 @@ struct call_gate_up {
     enum kernel_dtype dtype;
     struct call_fp8 fp8;
     bool gelu;
+    void *codes; /* [T, fp8_row_bytes(F, FP8_HEAD_GROUP)] bytes, or NULL */
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
@@ -169,8 +175,8 @@ struct call_rope {
     int64_t q_stride, kv_stride;
     int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
-    bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     enum kernel_dtype dtype;
+    bool kv_fp8; /* k and v are rows of pools in fp8 (fp8_paged of kernels/fp8.h) */
     bool values_are_keys, norm_values;
 };
 
@@ -768,8 +774,8 @@ struct call_combine {
 /* y[i] = softmax of row i of the logits; y may be the logits. A row in which a logit is no number,
  * or is +infinity, or all are -infinity, becomes NaN. Where V is no multiple of 8 the last bits of
  * a row may change with its place in the call. Of a rank's part of a vocabulary: its part of the
- * whole row's softmax, by the largest logit of all ranks and its probability. by, of whole rows:
- * logits are divided by the row's temperature. */
+ * whole row's softmax, by the largest logit of all ranks and its probability. by: logits are
+ * divided by the row's temperature, at which that probability is. */
 struct call_softmax {
     const void *logits;            /* [N, V] */
     void *y;                       /* the same */
@@ -801,6 +807,29 @@ struct call_renoise {
     float *entropy;             /* [N] */
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
+    /* Of a rank's part of a vocabulary, from first_token on: what it finds of each row, instead of
+     * the three above; or NULL. */
+    struct renoise_part *part; /* [N] */
+    int32_t first_token;
+};
+
+/* What is found of a row, or of a rank's part of it: the most likely token and its logit, the drawn
+ * one and what it was drawn at, both by their numbers in the whole vocabulary, and the sums of e^x
+ * and of x e^x, with x logits less the largest over the temperature. */
+struct renoise_part {
+    double drawn_at, largest, sum, weighed;
+    int32_t token, drawn;
+};
+
+/* What G ranks have found of the same rows becomes what one finds of whole ones: the lower rank's
+ * token on a tie. confidence becomes the most likely token's probability at the temperature, unless
+ * it is no number. */
+struct call_renoise_combine {
+    const struct renoise_part *parts; /* [G, N] */
+    const struct draw_rule *by;       /* [N] */
+    int32_t *token, *drawn;           /* [N] */
+    float *confidence, *entropy;      /* [N] */
+    int32_t n_rows, n_ranks;
 };
 
 /* Row y[rows[i]] = y[rows[i]] + x[i], rounded to the dtype, or without x s / sqrt(mean(s^2) +

@@ -4,6 +4,7 @@
 #   folders  no two include each other, and docs/source.md names each         (tests/folders.py)
 #   lists    kernels, operators and passes stand in one list each             (tests/lists.py)
 #   words    none of tests/words.txt in comments and printed strings          (tests/words.py)
+#   patches  those of `make house-test` still apply to the tree
 #   walk     from a submission to its price: at most 8 files and 15 returns   (tests/walk.py --price)
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -22,5 +23,8 @@ hold "folders that include each other" python3 tests/folders.py
 hold "the measure of lists" python3 tests/lists.py --self-test
 hold "second lists of kernels and operators" python3 tests/lists.py
 hold "plain English" python3 tests/words.py
+for patch in tests/house/*.patch; do
+    hold "$patch applies" patch --dry-run --silent --force -p1 -i "$patch"
+done
 hold "walk to a price" python3 tests/walk.py --price --most 8 15
 exit $failed

@@ -2,10 +2,11 @@
 """Refuses C and CUDA files of more than 900 lines, and functions of more than 60, those of tests aside.
 
     sizes.py          say what is too large; status 1 if anything is
-    sizes.py --count  lines of C and CUDA by folder: all, and without blank lines and comments
+    sizes.py --count  by folder: tracked files, their MB, lines of C and CUDA, and those without blank lines and comments
     sizes.py --self-test  judge texts whose sizes are known
 """
 import collections
+import os
 import re
 import subprocess
 import sys
@@ -78,16 +79,21 @@ def sources():
 
 
 def count():
-    all_lines, code = collections.Counter(), collections.Counter()
+    all_lines, code, files, size = (collections.Counter() for _ in range(4))
+    for path in subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True).stdout.split("\0")[:-1]:
+        folder = path.split("/")[0] if "/" in path else "."
+        files[folder] += 1
+        size[folder] += os.lstat(path).st_size if os.path.lexists(path) else 0
     for path, text in sources():
         folder = path.split("/")[0]
         all_lines[folder] += text.count("\n")
         bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
         code[folder] += sum(1 for line in bare.split("\n") if line.strip())
-    for folder in sorted(all_lines):
-        print(f"{folder:12} {all_lines[folder]:7} {code[folder]:7}")
-    for name, folders in (("product", all_lines.keys() - {"tests"}), ("tests", {"tests"})):
-        print(f"{name:12} {sum(all_lines[f] for f in folders):7} {sum(code[f] for f in folders):7}")
+    print(f"{'folder':12} {'files':>6} {'MB':>6} {'lines':>7} {'code':>7}")
+    rows = [(folder, {folder}) for folder in sorted(files)]
+    for name, folders in [*rows, ("but tests", files.keys() - {"tests"}), ("all", set(files))]:
+        print(f"{name:12} {sum(files[f] for f in folders):6} {sum(size[f] for f in folders) / 1e6:6.1f} "
+              f"{sum(all_lines[f] for f in folders):7} {sum(code[f] for f in folders):7}")
     return 0
 
 

@@ -41,7 +41,7 @@ static bool take_percentiles(char *const fields[], int n, struct quantiles *out)
 static int no_such_set(const char *path, const char *set, char *const *sets, struct err *err) {
     char hint[NAME_HINT_CHARS];
     name_hint(set, (const char *const *)sets, hint);
-    return err_usage(err, "%s has no set '%s'%s", path, set, hint);
+    return err_unknown(err, "%s has no set '%s'%s", path, set, hint);
 }
 
 /* Read the percentiles of `set` and `field` ("input" or "output") from the shipped table.
@@ -192,7 +192,8 @@ struct share {
 };
 
 static const struct param share_params[] = {
-    PARAM("share", PARAM_F64, struct share, share, "1", "1", 0, 1, "of the output, rounded up"),
+    PARAM("share", PARAM_F64, struct share, share, "1", "1", 0, 1,
+          "tokens as a share of the output, rounded up"),
 };
 
 static double share_draw(const void *state, double u) {

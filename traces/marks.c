@@ -64,7 +64,8 @@ struct priorities {
 };
 
 static const struct param fixed_priority_params[] = {
-    PARAM("value", PARAM_U32, struct priorities, value, "1", "0", 0, UINT32_MAX, "of every one"),
+    PARAM("value", PARAM_U32, struct priorities, value, "1", "0", 0, UINT32_MAX,
+          "priority of every request"),
 };
 static const struct param uniform_priority_params[] = {
     PARAM("min", PARAM_U32, struct priorities, min, "1", "0", 0, UINT32_MAX, "the least urgent"),
@@ -72,7 +73,7 @@ static const struct param uniform_priority_params[] = {
 };
 static const struct param geometric_priority_params[] = {
     PARAM("share", PARAM_F64, struct priorities, share, "1", "0.2", 0, 0.999,
-          "of those of each priority and above, how many are above it"),
+          "share of the requests of each priority and above that are above it"),
 };
 
 static int check_priorities(const void *state, const char *place, struct err *err) {
@@ -110,20 +111,20 @@ struct deadlines {
     PARAM(name, PARAM_I64, struct deadlines, field, "ns", initial, 1, 1e18, doc)
 
 static const struct param fixed_deadline_params[] = {
-    TIME("time", time_ns, "60s", "from its arrival"),
+    TIME("time", time_ns, "60s", "time from arrival to deadline"),
 };
 static const struct param uniform_deadline_params[] = {
-    TIME("min", min_ns, "10s", "from its arrival, the soonest"),
-    TIME("max", max_ns, "60s", "from its arrival, the latest"),
+    TIME("min", min_ns, "10s", "shortest time from arrival to deadline"),
+    TIME("max", max_ns, "60s", "longest time from arrival to deadline"),
 };
 static const struct param lognormal_deadline_params[] = {
-    TIME("mean", mean_ns, "60s", "from its arrival, in the mean"),
+    TIME("mean", mean_ns, "60s", "mean time from arrival to deadline"),
     PARAM("cv", PARAM_F64, struct deadlines, cv, "1", "0.5", 0.001, 10,
           "standard deviation over mean"),
 };
 static const struct param length_deadline_params[] = {
-    TIME("time", time_ns, "5s", "from its arrival, in addition to those of its tokens"),
-    TIME("each", each_ns, "100ms", "for each token of its output"),
+    TIME("time", time_ns, "5s", "time from arrival to deadline, in addition to its tokens'"),
+    TIME("each", each_ns, "100ms", "time for each token of its output"),
 };
 
 static int check_deadlines(const void *state, const char *place, struct err *err) {
@@ -273,8 +274,8 @@ int marks_open(struct marks *marks, enum mark mark, const char *word, const char
                              : " or ",
                  names[i]);
     }
-    return err_usage(err, "%s: %s = '%s', expected %s%s", place, mark_words[mark], word, list,
-                     name_hint(word, names, hint));
+    return err_unknown(err, "%s: %s = '%s', expected %s%s", place, mark_words[mark], word, list,
+                       name_hint(word, names, hint));
 }
 
 int marks_set(struct marks *marks, enum mark mark, const char *place, const char *name,

@@ -36,12 +36,15 @@ struct trace {
     struct survey_names unread; /* columns and keys */
     struct trace_row *sorted;   /* [n_sorted] where rows stand in another order; else NULL */
     size_t n_sorted, next_sorted;
-    uint64_t n_given, n_failed, n_left_out, n_lacking; /* of those left out */
+    uint64_t n_given;
+    struct passed_over {
+        uint64_t failed, left_out, lacking; /* the last: of those left out */
+        uint64_t bad;
+    } passed, most;            /* rows since the first one, and of any earlier pass over the file */
     int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
     struct err bad;            /* once set, every further call repeats it */
     bool skips_bad;            /* rows that are none */
     bool names_skip_bad;       /* their errors name the option */
-    uint64_t n_bad;
     struct err first_bad;
 };
 
@@ -611,6 +614,18 @@ void trace_close(struct trace *trace) {
     }
 }
 
+static uint64_t most_of(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* Of the pass that passed over most. */
+static struct passed_over passed_over(const struct trace *trace) {
+    const struct passed_over *now = &trace->passed, *before = &trace->most;
+    return (struct passed_over){
+        most_of(now->failed, before->failed), most_of(now->left_out, before->left_out),
+        most_of(now->lacking, before->lacking), most_of(now->bad, before->bad)};
+}
+
 int trace_rewind(struct trace *trace, struct err *err) {
     trace->n_given = trace->next_sorted = 0;
     trace->last_ns = -1;
@@ -618,7 +633,8 @@ int trace_rewind(struct trace *trace, struct err *err) {
     if (trace->sorted != NULL) {
         return 0;
     }
-    trace->n_failed = trace->n_left_out = trace->n_lacking = trace->n_bad = 0;
+    trace->most = passed_over(trace);
+    trace->passed = (struct passed_over){0};
     return reader_to_first_row(trace, err);
 }
 
@@ -634,11 +650,29 @@ static int check_order(struct trace *trace, const struct trace_row *row, struct 
     return 0;
 }
 
+/* Of prompts, whose keys --where may name. */
+static int take_prompt(struct trace *trace, struct trace_row *row, struct err *err) {
+    struct record record;
+    if (trace->layout.n_where > 0) {
+        int status = family_jsonl.take_apart(&trace->layout, &trace->line, &record, err);
+        if (status != 0) {
+            return status;
+        }
+        *row = (struct trace_row){0};
+        row->left_out = !row_is_wanted(&family_jsonl, &trace->layout, &record, &row->lacks_wanted);
+        json_decref(record.object);
+        if (row->left_out) {
+            return 0;
+        }
+    }
+    return trace->format->family->take(&trace->line, &trace->taker, row, err);
+}
+
 static int read_row(struct trace *trace, struct trace_row *row, struct err *err) {
     const struct family *family = trace->format->family;
     struct record record;
     if (family->take != NULL) {
-        return family->take(&trace->line, &trace->taker, row, err);
+        return take_prompt(trace, row, err);
     }
     int status = family->take_apart(&trace->layout, &trace->line, &record, err);
     if (status != 0) {
@@ -675,7 +709,7 @@ static int read_line(struct trace *trace, struct trace_row *row, struct err *err
 /* Whether a row that is none is left out, of which the first is kept. */
 static bool leave_bad_out(struct trace *trace, struct err *err) {
     if (trace->skips_bad) {
-        if (trace->n_bad++ == 0) {
+        if (trace->passed.bad++ == 0) {
             trace->first_bad = *err;
         }
         *err = (struct err){0};
@@ -705,9 +739,9 @@ static int reader_next_row(struct trace *trace, struct trace_row *row, bool *mor
         if (status != 0 || (!row->failed && !row->left_out)) {
             return status;
         }
-        trace->n_failed += row->failed;
-        trace->n_left_out += row->left_out;
-        trace->n_lacking += row->lacks_wanted;
+        trace->passed.failed += row->failed;
+        trace->passed.left_out += row->left_out;
+        trace->passed.lacking += row->lacks_wanted;
     }
 }
 
@@ -723,6 +757,34 @@ static int take_row(struct trace *trace, struct trace_row *row, bool *more, stru
     return 0;
 }
 
+/* Every row was passed over, or there is none. */
+static int no_row(const struct trace *trace, struct err *err) {
+    const struct passed_over *passed = &trace->passed;
+    if (passed->left_out + passed->bad == 0) {
+        return err_world(err,
+                         "%s:%" PRIu64 ": found the end of the file (%" PRIu64
+                         " failed requests before it), expected at least one request",
+                         trace->path, trace->line.number + 1, passed->failed);
+    }
+    char words[256] = "";
+    size_t used = 0;
+    if (passed->left_out > 0) {
+        used += (size_t)snprintf(
+            words, sizeof words, "; --where leaves out %" PRIu64 "%s", passed->left_out,
+            passed->lacking == passed->left_out ? ", for it names a field that none has" : "");
+    }
+    if (passed->failed > 0) {
+        used += (size_t)snprintf(words + used, sizeof words - used, "; %" PRIu64 " failed",
+                                 passed->failed);
+    }
+    if (passed->bad > 0) {
+        snprintf(words + used, sizeof words - used,
+                 "; %" PRIu64 " cannot be read, the first: ", passed->bad);
+    }
+    return err_world(err, "%s: no row is left: %s%.600s", trace->path, words + 2,
+                     passed->bad > 0 ? trace->first_bad.text : "");
+}
+
 static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
     struct trace *trace = state;
     if (trace->bad.kind != ERR_NONE) {
@@ -733,15 +795,7 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
     bool more = false;
     int status = take_row(trace, &row, &more, &trace->bad);
     if (status == 0 && !more && trace->n_given == 0) {
-        status = err_world(&trace->bad,
-                           "%s:%" PRIu64 ": found the end of the file (%" PRIu64
-                           " failed requests before it%s%s), expected at least one request",
-                           trace->path, trace->line.number + 1, trace->n_failed,
-                           trace->n_left_out == 0 ? ""
-                           : trace->n_lacking == trace->n_left_out
-                               ? ", others left out by --where, which names a field that none has"
-                               : ", others left out by --where",
-                           trace->n_bad > 0 ? ", others that cannot be read" : "");
+        status = no_row(trace, &trace->bad);
     }
     if (status != 0) {
         err_set(err, trace->bad.kind, trace->bad.code, "%s", trace->bad.text);
@@ -781,6 +835,26 @@ bool trace_has_prompts(const struct trace *trace) {
     return trace->format->family->take != NULL;
 }
 
+int trace_show_prompts(const struct trace *trace, const struct prompt_taker *taker,
+                       struct err *err) {
+    struct trace *again = NULL;
+    struct arrival row;
+    enum source_reply reply = SOURCE_BAD;
+    ASSERT(trace_has_prompts(trace));
+    if (trace_open(trace->path, &again, err) == 0) {
+        again->skips_bad = trace->skips_bad;
+        again->names_skip_bad = trace->names_skip_bad;
+        again->layout.conditions = trace->where;
+        again->layout.n_where = trace->layout.n_where;
+        memcpy(again->layout.where, trace->layout.where, sizeof again->layout.where);
+        again->taker = *taker;
+        while ((reply = give_row(again, &row, err)) == SOURCE_ROW) {
+        }
+    }
+    trace_close(again);
+    return reply == SOURCE_BAD ? err_status(err) : 0;
+}
+
 struct arrival_source trace_source(struct trace *trace) {
     return (struct arrival_source){.state = trace, .next = give_row};
 }
@@ -812,16 +886,17 @@ bool trace_has_sessions(const struct trace *trace) {
 }
 
 uint64_t trace_bad(const struct trace *trace, const char **first) {
-    *first = trace->n_bad > 0 ? trace->first_bad.text : "";
-    return trace->n_bad;
+    const uint64_t n = passed_over(trace).bad;
+    *first = n > 0 ? trace->first_bad.text : "";
+    return n;
 }
 
 uint64_t trace_skipped(const struct trace *trace) {
-    return trace->n_failed;
+    return passed_over(trace).failed;
 }
 
 uint64_t trace_left_out(const struct trace *trace) {
-    return trace->n_left_out;
+    return passed_over(trace).left_out;
 }
 
 const char *trace_notes(const struct trace *trace) {

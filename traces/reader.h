@@ -75,6 +75,9 @@ int trace_rewind(struct trace *trace, struct err *err);
 /* Who counts the tokens of prompts; before their first row. */
 void trace_set_taker(struct trace *trace, const struct prompt_taker *taker);
 bool trace_has_prompts(const struct trace *trace);
+/* All prompts that the trace gives, once more from the file, which is read as it was asked to. */
+int trace_show_prompts(const struct trace *trace, const struct prompt_taker *taker,
+                       struct err *err);
 
 const char *trace_path(const struct trace *trace);
 const char *trace_format(const struct trace *trace);

@@ -386,8 +386,8 @@ static int no_such_workload(const char *name, struct err *err) {
     char **names = workload_names(&ignored);
     char hint[NAME_HINT_CHARS];
     name_hint(name, (const char *const *)names, hint);
-    int status = err_usage(err, "there is no workload '%s' in %s/traces/workloads%s", name,
-                           data_dir(), hint);
+    int status = err_unknown(err, "there is no workload '%s' in %s/traces/workloads%s", name,
+                             data_dir(), hint);
     names_free(names);
     return status;
 }

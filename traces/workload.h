@@ -103,8 +103,8 @@ bool workload_may_have_deadlines(const struct workload *workload);
 /* Whether another seed gives other requests: arrivals or lengths are drawn. */
 bool workload_draws(const struct workload *workload);
 
-/* The file of prompts that its trace is, or NULL. */
-const char *workload_prompts(const struct workload *workload);
+/* Its trace where that is a file of prompts, or NULL. */
+const struct trace *workload_prompts(const struct workload *workload);
 
 const char *workload_name(const struct workload *workload);
 const char *workload_note(const struct workload *workload); /* "" where there is none */
@@ -129,9 +129,10 @@ const char *workload_notes(const struct workload *workload, char *text, size_t s
  * over; how many in `*n`. Returns `text`. */
 const char *workload_unread(const struct workload *workload, char *text, size_t size, size_t *n);
 
-/* Requests dropped and prompts truncated so far, and failed trace rows passed over. */
+/* Requests dropped and prompts truncated so far, and trace rows passed over: failed ones, those
+ * that `where` leaves out, and those that cannot be read. */
 struct workload_counts {
-    uint64_t n_dropped, n_truncated, n_failed, n_bad;
+    uint64_t n_dropped, n_truncated, n_failed, n_left_out, n_bad;
     const uint64_t *dropped_ids; /* the first n_listed, as the lengths' source numbers its rows */
     uint64_t n_listed;
 };

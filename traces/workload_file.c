@@ -167,8 +167,8 @@ static int open_process(struct workload *workload, const struct config *config,
         char place[MAX_PATH_CHARS + 32];
         char hint[NAME_HINT_CHARS];
         name_hint(entry->value, names, hint);
-        return err_usage(err, "%s: there are no arrivals '%s'%s",
-                         config_place(config, entry, place, sizeof place), entry->value, hint);
+        return err_unknown(err, "%s: there are no arrivals '%s'%s",
+                           config_place(config, entry, place, sizeof place), entry->value, hint);
     }
     workload->generator = generator_open(process);
     return 0;

@@ -226,10 +226,8 @@ double workload_rate_per_s(const struct workload *workload) {
     return workload->spec.rate_per_s;
 }
 
-const char *workload_prompts(const struct workload *workload) {
-    return workload->trace != NULL && trace_has_prompts(workload->trace)
-               ? trace_path(workload->trace)
-               : NULL;
+const struct trace *workload_prompts(const struct workload *workload) {
+    return workload->trace != NULL && trace_has_prompts(workload->trace) ? workload->trace : NULL;
 }
 
 const char *workload_name(const struct workload *workload) {
@@ -275,6 +273,7 @@ static struct workload_counts sum_counts(const struct classes *classes) {
         sum.n_dropped += counts.n_dropped;
         sum.n_truncated += counts.n_truncated;
         sum.n_failed += counts.n_failed;
+        sum.n_left_out += counts.n_left_out;
         sum.n_bad += counts.n_bad;
     }
     return sum;
@@ -290,6 +289,7 @@ struct workload_counts workload_counts(const struct workload *workload) {
         .n_dropped = cap->n_dropped,
         .n_truncated = cap->n_truncated,
         .n_failed = workload->trace != NULL ? trace_skipped(workload->trace) : 0,
+        .n_left_out = workload->trace != NULL ? trace_left_out(workload->trace) : 0,
         .n_bad = workload->trace != NULL ? trace_bad(workload->trace, &first_bad) : 0,
         .dropped_ids = cap->dropped_ids,
         .n_listed = cap->n_listed,
@@ -307,11 +307,16 @@ const char *workload_describe(const struct workload *workload, char *text, size_
         append(text, size, " %s.", workload->note);
     }
     if (counts.n_failed > 0) {
-        append(text, size, " Skipped %" PRIu64 " failed rows of the trace.", counts.n_failed);
+        append(text, size, " Skipped %" PRIu64 " failed row%s of the trace.", counts.n_failed,
+               counts.n_failed == 1 ? "" : "s");
+    }
+    if (counts.n_left_out > 0) {
+        append(text, size, " Left out %" PRIu64 " row%s of the trace by `where`.",
+               counts.n_left_out, counts.n_left_out == 1 ? "" : "s");
     }
     if (counts.n_bad > 0) {
-        append(text, size, " Left out %" PRIu64 " rows of the trace that cannot be read.",
-               counts.n_bad);
+        append(text, size, " Left out %" PRIu64 " row%s of the trace that cannot be read.",
+               counts.n_bad, counts.n_bad == 1 ? "" : "s");
     }
     if (counts.n_truncated > 0) {
         append(text, size, " Truncated %" PRIu64 " prompts to the context of %" PRIu32 " tokens.",

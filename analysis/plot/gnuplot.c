@@ -167,6 +167,8 @@ bool gnuplot_has(enum gnuplot_format format) {
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height, const char *font) {
     const char *terminal = terminal_of(format);
+    /* A size is of pixels in the SVG. Cairo takes it for points at 96 pixels to an inch, of which the
+     * PNG has twice as many as the SVG (2 * 72 / 96) and the PDF 72 (0.75 * 72 / 96). */
     font = font != NULL ? font : "sans-serif";
     fputs("reset\nset encoding utf8\n", script);
     switch (format) {
@@ -179,15 +181,14 @@ void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format form
     case GNUPLOT_PNG:
         fprintf(script,
                 "set terminal %s noenhanced background '#ffffff' size %d,%d "
-                "font '%s,10' fontscale 2 linewidth 2%s\n",
+                "font '%s,12' fontscale 1.5 linewidth 2%s\n",
                 terminal, 2 * width, 2 * height, font,
                 strcmp(terminal, "png") == 0 ? "" : " pointscale 2");
         break;
     case GNUPLOT_PDF:
-        /* The SVG's sizes, in pixels, are points at 96 to an inch; without a word it is half. */
         fprintf(script,
                 "set terminal %s noenhanced size %.4fin,%.4fin font '%s,12' "
-                "fontscale 0.75\n",
+                "fontscale 0.5625\n",
                 terminal, width / 96.0, height / 96.0, font);
         break;
     }

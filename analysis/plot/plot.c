@@ -21,15 +21,15 @@ enum {
     TOP_PX = 32,
     TICS_PX = 34,
     LABEL_PX = 24,
-    NOTE_ROW_PX = 16,
-    CHARACTER_PX = 7,       /* of the 12-point font, about */
+    NOTE_ROW_PX = 14,
+    CHARACTER_PX = 7,       /* of the text, of 12 pixels, about */
     KEY_CHARACTER_PX = 8,   /* of the same, as gnuplot reckons the legend's columns */
-    TITLE_POINTS = 14,      /* of a title that fits at this size, */
+    TITLE_POINTS = 14,      /* pixels of a title that fits at this size, */
     LEAST_TITLE_POINTS = 8, /* and of the longest */
-    VALUE_CHARACTER_PX = 7, /* of the numbers over bars, where they are widest */
+    VALUE_CHARACTER_PX = 6, /* of the numbers over bars, of 9 pixels */
     VALUE_ROW_PX = 16,
     UPRIGHT_VALUE_PX = 13, /* the width of such a number that stands upright */
-    NOTE_CHARACTER_PX = 7, /* of the 9-point font in the PNG, where it is widest */
+    NOTE_CHARACTER_PX = 6, /* of the note, of 9 pixels, about */
 };
 
 /* Everything drawing needs to know that is not in one panel. */

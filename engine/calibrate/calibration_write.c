@@ -103,6 +103,8 @@ static void write_steps(const struct calibration_report *report, double between_
     }
     if (power_is_known(&report->power)) {
         calibration_write_power_errors(&report->power_errors, file);
+    } else if (report->power_is_followed) {
+        fprintf(file, "# power: not known: %s\n", report->no_power.text);
     }
     if (between_ns > 0) {
         fprintf(file, "# between: %.0f us, assumed: that of LLaDA-8B live on H100s and H200s\n",

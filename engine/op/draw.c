@@ -23,9 +23,10 @@ static struct call_draw draw_of(const struct launch *l) {
 }
 
 /* Candidates of canvases of random tokens: the most likely token, in the margin's place the drawn
- * one, and the entropy at the step's temperature. */
+ * one, and the entropy at the step's temperature. A rank sends what it finds in its part. */
 static int launch_renoise(const struct launch *l) {
     const struct call_draw draw = draw_of(l);
+    const bool is_part = l->op->out[0] != l->op->in[1];
     const struct call_renoise call = {
         .logits = draw.logits,
         .by = draw.by,
@@ -36,9 +37,28 @@ static int launch_renoise(const struct launch *l) {
         .n_rows = draw.n_rows,
         .n_vocab = draw.n_vocab,
         .dtype = draw.dtype,
+        .part = is_part ? (struct renoise_part *)(void *)output(l, 0) : NULL,
+        .first_token = is_part ? first_token(l) : 0,
     };
     return l->table->renoise(l->device, &call);
 }
+
+static int launch_renoise_combine(const struct launch *l) {
+    const struct candidates at = launch_candidates(l, l->op->in[1]);
+    const struct call_renoise_combine call = {
+        .parts = (const struct renoise_part *)(const void *)input(l, 0),
+        .by = draw_rules(l),
+        .token = at.token,
+        .drawn = (int32_t *)(void *)at.margin,
+        .confidence = at.confidence,
+        .entropy = at.entropy,
+        .n_rows = (int32_t)l->instance->n_rows,
+        .n_ranks = (int32_t)model_ranks(l->model),
+    };
+    return l->table->renoise_combine(l->device, &call);
+}
+
+_Static_assert(sizeof(struct renoise_part) == 40, "the graph plans as much");
 
 static int launch_draw(const struct launch *l) {
     if (l->model->uniform_noise) {
@@ -52,6 +72,9 @@ const struct op_launch op_launch_draw = {
     .launch = launch_draw, .facts = OP_DRAWS, .sizes = OP_SIZES_PASS};
 
 static int launch_draw_part(const struct launch *l) {
+    if (l->model->uniform_noise) {
+        return launch_renoise_combine(l);
+    }
     const bool is_first = l->op->part == 0, is_last = l->op->out[1] < 0;
     const struct call_draw_part call = {
         .of = draw_of(l),

@@ -48,7 +48,7 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots + 1);
     stores_open(&sessions->swapped, system->settings.swap_host_bytes, n_slots);
     if (system->settings.swap_host_bytes > 0 &&
-        forward_open_host(forward, system->settings.swap_host_bytes, &sessions->host, err) != 0) {
+        forward_open_host(forward, system->settings.swap_host_bytes, err) != 0) {
         return err_status(err);
     }
     if (sessions_are_exact(sessions)) {
@@ -77,10 +77,8 @@ void sessions_close(struct sessions *sessions) {
     stores_close(&sessions->canvases);
     stores_close(&sessions->stores);
     stores_close(&sessions->swapped);
-    if (sessions->host != NULL) {
-        struct err ignored = {0};
-        (void)sessions_settle(sessions, &ignored);
-        forward_close_host(sessions->forward, sessions->host);
+    if (sessions->system->settings.swap_host_bytes > 0) {
+        forward_close_host(sessions->forward);
     }
     pages_close(&sessions->pages);
     shared_pages_close(&sessions->shared);
@@ -222,7 +220,7 @@ static int take_host(struct sessions *sessions, uint32_t slot, int64_t bytes, st
     }
     if (session->host < 0) {
         while (stores_push(&sessions->swapped, &move)) {
-            memmove(sessions->host + move.to, sessions->host + move.from, (size_t)move.size);
+            forward_move_host(sessions->forward, move.to, move.from, move.size);
             sessions->by_slot[move.owner].host = move.to;
         }
         session->host = stores_take(&sessions->swapped, slot, bytes, 0);
@@ -237,23 +235,18 @@ static int take_host(struct sessions *sessions, uint32_t slot, int64_t bytes, st
 
 static int copy_rows(struct sessions *sessions, uint32_t slot, bool is_out, struct err *err) {
     const struct session *session = &sessions->by_slot[slot];
-    struct row_copy copy = {.host = sessions->host + session->host, .is_out = is_out};
-    int status = 0;
+    struct row_copy copy = {.host = session->host, .is_out = is_out};
     sessions->is_copying = true;
-    if (!sessions_are_exact(sessions)) {
+    if (sessions_are_exact(sessions)) {
+        const int64_t page_bytes = forward_page_bytes(sessions->forward);
+        ASSERT(page_bytes == sessions->system->budget.unit_bytes);
+        copy.pages = pages_of(&sessions->pages, slot);
+        copy.n_pages = session->host_bytes / page_bytes;
+    } else {
         copy.first = session->store_bytes;
         copy.bytes = session->host_bytes;
-        return forward_swap(sessions->forward, &copy, err);
     }
-    const int64_t page_bytes = forward_page_bytes(sessions->forward);
-    const int32_t *pages = pages_of(&sessions->pages, slot);
-    ASSERT(page_bytes == sessions->system->budget.unit_bytes);
-    for (int64_t i = 0; status == 0 && i < session->host_bytes / page_bytes; i++) {
-        copy.first = pages[i];
-        status = forward_swap(sessions->forward, &copy, err);
-        copy.host += page_bytes;
-    }
-    return status;
+    return forward_swap(sessions->forward, &copy, err);
 }
 
 int sessions_swap_out(struct sessions *sessions, uint32_t slot, const struct request *request,

@@ -47,9 +47,8 @@ struct sessions {
     struct pages pages;                    /* instead of stores, where the cache is exact */
     bool follows;               /* and instead of those, under prefix caching, where there is a */
     struct shared_pages shared; /* loop that says who has which */
-    struct stores swapped;      /* in bytes of `host`; empty where nothing is swapped */
-    unsigned char *host;
-    bool is_copying; /* copies of rows may be under way */
+    struct stores swapped;      /* in bytes of the host's memory; empty where nothing is swapped */
+    bool is_copying;            /* copies of rows may be under way */
     /* Free blocks of places, [max_requests]: a place for every position of a block, for state other
      * than keys and values that outlasts a step. That is a list of credit, where the decoder gives
      * any, and the embedding that iteration smoothing expects (both dInfer's). NULL where the

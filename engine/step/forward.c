@@ -223,59 +223,124 @@ int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_b
 
 /* ---- the host's memory ---- */
 
-int forward_open_host(struct forward *forward, int64_t bytes, unsigned char **out,
-                      struct err *err) {
+static int open_host(struct forward *forward, const void *arguments, struct err *err) {
+    const int64_t bytes = *(const int64_t *)arguments;
+    const struct engine_device *device = forward->device;
     void *memory = NULL;
     char size[32];
-    const int status =
-        forward->device->table->allocate_host(forward->device->device, bytes, &memory);
-    *out = memory;
+    const int status = device->table->allocate_host(device->device, bytes, &memory);
+    forward->host = memory;
     return status == DEVICE_OK
                ? 0
                : err_world(err, "no %s of the host's memory for swapping (swap.host_bytes): %s",
                            num_format_bytes(size, sizeof size, (double)bytes),
-                           forward->device->table->trouble(forward->device->device));
+                           device->table->trouble(device->device));
 }
 
-void forward_close_host(struct forward *forward, unsigned char *host) {
-    forward->device->table->release_host(forward->device->device, host);
+int forward_open_host(struct forward *forward, int64_t bytes, struct err *err) {
+    return forward_on_all_ranks(forward, open_host, &bytes, err);
 }
 
-/* Of one layer's keys, or values. */
-static int64_t piece_bytes(const struct packed *packed) {
-    return (int64_t)packed->limits.page_rows * packed->model->kv_heads * packed->head_elements *
-           packed->element_bytes;
+static int close_host(struct forward *forward, const void *none, struct err *err) {
+    const struct engine_device *device = forward->device;
+    (void)none, (void)err;
+    if (forward->host != NULL) {
+        (void)device->table->swap_wait(device->device);
+        device->table->release_host(device->device, forward->host);
+        forward->host = NULL;
+    }
+    return 0;
 }
 
-static int64_t n_planes(const struct forward *forward) {
-    return 2 * (int64_t)forward->packed.model->layers;
+void forward_close_host(struct forward *forward) {
+    struct err none = {0};
+    (void)forward_on_all_ranks(forward, close_host, NULL, &none);
+}
+
+void forward_move_host(struct forward *forward, int64_t to, int64_t from, int64_t bytes) {
+    for (uint32_t rank = 0; rank < model_ranks(forward->packed.model); rank++) {
+        unsigned char *host = forward_of_rank(forward, rank)->host;
+        memmove(host + to, host + from, (size_t)bytes);
+    }
+}
+
+/* Keys, or values, of a page in one layer. */
+static int64_t piece_bytes(const struct packed *packed, bool global) {
+    const struct model *model = packed->model;
+    const int64_t elements =
+        global ? packed->global_row_elements : model->kv_heads * packed->head_elements;
+    return packed->limits.page_rows * elements * packed->element_bytes;
 }
 
 int64_t forward_page_bytes(const struct forward *forward) {
-    return n_planes(forward) * piece_bytes(&forward->packed);
+    const struct packed *packed = &forward->packed;
+    const int64_t n_global = model_global_layers(packed->model);
+    return 2 * ((packed->model->layers - n_global) * piece_bytes(packed, false) +
+                n_global * piece_bytes(packed, true));
 }
 
-int forward_swap(struct forward *forward, const struct row_copy *copy, struct err *err) {
+/* n pieces `pitch` apart in the pool, one after the other in the host's memory; enum device_status.
+ */
+static int copy_pieces(const struct forward *forward, bool is_out, unsigned char *host,
+                       unsigned char *rows, int64_t bytes, int64_t pitch, int64_t n) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
+    return is_out ? table->swap_out(device, host, rows, bytes, pitch, n)
+                  : table->swap_in(device, rows, host, bytes, pitch, n);
+}
+
+/* Layers that are alike have their planes one after the other. */
+static int copy_page(const struct forward *forward, bool is_out, unsigned char *host,
+                     int32_t page) {
     const struct packed *packed = &forward->packed;
-    const bool is_page = copy->bytes == 0;
-    const int64_t bytes = is_page ? piece_bytes(packed) : copy->bytes;
-    const int64_t pitch = is_page ? packed_plane_elements(packed) * packed->element_bytes : bytes;
-    unsigned char *rows = forward->room.pool + (is_page ? copy->first * bytes : copy->first);
-    ASSERT(forward->ranks == NULL && copy->first >= 0);
-    ASSERT(is_page ? copy->first < packed->pool_pages
-                   : copy->first + bytes <= forward->limits.pool_bytes);
-    const int64_t n = is_page ? n_planes(forward) : 1;
-    const int status = copy->is_out ? table->swap_out(device, copy->host, rows, bytes, pitch, n)
-                                    : table->swap_in(device, rows, copy->host, bytes, pitch, n);
+    const struct model *model = packed->model;
+    const uint32_t every = model->global_every;
+    int status = DEVICE_OK;
+    ASSERT(page >= 0 && page < packed->pool_pages);
+    for (uint32_t layer = 0, end; status == DEVICE_OK && layer < model->layers; layer = end) {
+        const bool global = model_is_global(model, layer);
+        end = every == 0 ? model->layers : global ? layer + 1 : layer + every - 1;
+        const int64_t bytes = piece_bytes(packed, global), n = 2 * (int64_t)(end - layer);
+        status = copy_pieces(forward, is_out, host,
+                             forward->room.pool +
+                                 packed_layer_start(packed, layer) * packed->element_bytes +
+                                 page * bytes,
+                             bytes, packed->pool_pages * bytes, n);
+        host += n * bytes;
+    }
+    return status;
+}
+
+static int swap(struct forward *forward, const void *arguments, struct err *err) {
+    const struct row_copy *copy = arguments;
+    const int64_t page_bytes = forward_page_bytes(forward);
+    unsigned char *host = forward->host + copy->host;
+    int status = DEVICE_OK;
+    ASSERT(copy->bytes == 0 ||
+           (copy->first >= 0 && copy->first + copy->bytes <= forward->limits.pool_bytes));
+    if (copy->bytes > 0) {
+        status = copy_pieces(forward, copy->is_out, host, forward->room.pool + copy->first,
+                             copy->bytes, copy->bytes, 1);
+    }
+    for (int64_t i = 0; status == DEVICE_OK && i < copy->n_pages; i++) {
+        status = copy_page(forward, copy->is_out, host + i * page_bytes, copy->pages[i]);
+    }
     return forward_device_err(
         forward, status, copy->is_out ? "swapping a request out" : "bringing a request back", err);
 }
 
-int forward_swap_wait(struct forward *forward, struct err *err) {
+int forward_swap(struct forward *forward, const struct row_copy *copy, struct err *err) {
+    return forward_on_all_ranks(forward, swap, copy, err);
+}
+
+static int wait_for_swaps(struct forward *forward, const void *none, struct err *err) {
+    (void)none;
     const int status = forward->device->table->swap_wait(forward->device->device);
     return forward_device_err(forward, status, "swapping requests", err);
+}
+
+int forward_swap_wait(struct forward *forward, struct err *err) {
+    return forward_on_all_ranks(forward, wait_for_swaps, NULL, err);
 }
 
 /* ---- facts ---- */

@@ -63,16 +63,22 @@ int forward_clear_places(struct forward *forward, int64_t first, int64_t n, stru
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
                        struct err *err);
 
-/* Host memory that copies of cached rows reach; ERR_WORLD where there is not so much. */
-int forward_open_host(struct forward *forward, int64_t bytes, unsigned char **out, struct err *err);
-void forward_close_host(struct forward *forward, unsigned char *host);
+/* Host memory that copies of cached rows reach, so much for each rank; ERR_WORLD where there is
+ * not so much. Closed once all copies are done. move_host: inside it, while nothing is copied; the
+ * ranges may overlap. */
+int forward_open_host(struct forward *forward, int64_t bytes, struct err *err);
+void forward_close_host(struct forward *forward);
+void forward_move_host(struct forward *forward, int64_t to, int64_t from, int64_t bytes);
 
-/* Cached rows to the host's memory, or back from there: `bytes` of a store, or a page (of all
- * layers, forward_page_bytes). Between what is issued before and after; one rank alone.
- * forward_swap_wait: until all such copies are done. */
+/* Each rank's cached rows to its host memory, from byte `host` of it on, or back from there:
+ * `bytes` of the pool from `first` on, or, with bytes 0, pages (of all layers, forward_page_bytes
+ * each). Between what is issued before and after. forward_swap_wait: until all such copies are
+ * done. */
 struct row_copy {
-    unsigned char *host;
-    int64_t first, bytes; /* of the pool; bytes 0: page number `first` */
+    int64_t host;
+    int64_t first, bytes;
+    const int32_t *pages; /* [n_pages] */
+    int64_t n_pages;
     bool is_out;
 };
 int forward_swap(struct forward *forward, const struct row_copy *copy, struct err *err);
@@ -113,8 +119,8 @@ int forward_wait(struct forward *forward, double *device_ns, struct err *err);
 /* What the step issued last came to; waits for it. */
 int forward_result(struct forward *forward, const struct step_result *result, struct err *err);
 
-/* The logits of the step issued last, [R, V] in float32, where the graph stores them all at once
- * and no other rank has some of them. */
+/* The logits of the step issued last, [R, V] in float32, of the whole vocabulary, where the graph
+ * stores them all at once. */
 int forward_logits(struct forward *forward, float *logits, struct err *err);
 
 /* The same step one instance at a time, for measuring and checking operators: begin, then next

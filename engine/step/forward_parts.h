@@ -23,6 +23,7 @@ struct forward {
     struct join_copy *join_copies; /* [max_requests, JOIN_COPIES], where it has these */
     struct captures captures;
     struct room room;
+    unsigned char *host;  /* that rows are swapped to, or NULL */
     int32_t *n_committed; /* [max_requests], by decision */
     float *importance;    /* [2, max_tokens], where the graph evicts */
     /* The step issued last. */

@@ -171,7 +171,9 @@ int forward_evict(struct forward *forward, struct err *err) {
 }
 
 int forward_issue(struct forward *forward, const struct op_instance *instance, struct err *err) {
-    int status = issue_instance(&forward->issue, instance);
+    const bool is_done = forward->program.graph->ops[instance->op].kind == OP_ADD &&
+                         is_added(&forward->issue, instance->op);
+    int status = is_done ? DEVICE_OK : issue_instance(&forward->issue, instance);
     if (status == DEVICE_OK) {
         return 0;
     }
@@ -418,31 +420,56 @@ int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed,
                               "downloading what a step committed", err);
 }
 
-int forward_logits(struct forward *forward, float *logits, struct err *err) {
-    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
-    const struct op *sample = op_with(forward->program.graph, OP_READS_LOGITS);
-    int64_t rows = forward->issue.rest->n.n_logit_rows;
-    if (sample == NULL || model_ranks(forward->program.graph->model) > 1 ||
-        loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
-                      forward->placement.chunks) > 1) {
-        return err_usage(err, "the step does not store its logits all at once");
+/* n logits in the graph's elements, as floats. */
+static void widen(const unsigned char *from, int64_t width, int64_t n, float *to) {
+    if (width == F32_BYTES) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return;
     }
-    int64_t width = graph_element_bytes(forward->program.graph);
-    int64_t n = rows * forward->program.graph->model->vocab, most = ROOM_STAGING_BYTES / width;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, from + i * BF16_BYTES, sizeof bits);
+        to[i] = bf16_to_float(bits);
+    }
+}
+
+static const struct op *logits_read(const struct forward *forward) {
+    return op_with(forward->program.graph, OP_READS_LOGITS);
+}
+
+/* A rank's columns of all rows, to where they lie among those of the whole vocabulary. */
+static int download_logits(struct forward *forward, const void *logits, struct err *err) {
+    const struct model *model = forward->program.graph->model;
+    const int64_t own = model->vocab, all = model_whole_vocab(model);
+    const int64_t before = all > own ? forward->weights->layout.rank * own : 0;
+    const int64_t width = graph_element_bytes(forward->program.graph);
+    const int64_t n = forward->issue.rest->n.n_logit_rows * own, most = ROOM_STAGING_BYTES / width;
     const unsigned char *from =
-        forward->room.workspace + forward->placement.offset_bytes[sample->in[0]];
-    for (int64_t first = 0; first < n; first += most) {
-        int64_t piece = n - first < most ? n - first : most;
-        void *to = width == F32_BYTES ? (void *)(logits + first) : forward->room.staging;
-        int status = forward_download(forward, to, from + first * width, piece * width);
+        forward->room.workspace + forward->placement.offset_bytes[logits_read(forward)->in[0]];
+    float *const to = *(float *const *)logits + before;
+    ASSERT(own > 0);
+    for (int64_t first = 0, end; first < n; first = end) {
+        end = first + most < n ? first + most : n;
+        const int status = forward_download(forward, forward->room.staging, from + first * width,
+                                            (end - first) * width);
         if (status != DEVICE_OK) {
             return forward_device_err(forward, status, "downloading logits", err);
         }
-        for (int64_t i = 0; width == BF16_BYTES && i < piece; i++) {
-            uint16_t bits;
-            memcpy(&bits, forward->room.staging + i * BF16_BYTES, sizeof bits);
-            logits[first + i] = bf16_to_float(bits);
+        for (int64_t at = first, past; at < end; at = past) {
+            const int64_t row_end = (at / own + 1) * own;
+            past = row_end < end ? row_end : end;
+            widen(forward->room.staging + (at - first) * width, width, past - at,
+                  to + at / own * all + at % own);
         }
     }
     return 0;
+}
+
+int forward_logits(struct forward *forward, float *logits, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const struct op *sample = logits_read(forward);
+    return sample != NULL && loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
+                                           forward->placement.chunks) <= 1
+               ? forward_on_all_ranks(forward, download_logits, &logits, err)
+               : err_usage(err, "the step does not store its logits all at once");
 }

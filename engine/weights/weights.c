@@ -35,7 +35,7 @@ static int n_owners(const struct model *model, enum weight_slot slot) {
 }
 
 void weight_place_part(const struct weight_layout *layout, struct part *part) {
-    const struct model *m = layout->model;
+    const struct model *m = weight_model(layout, part->layer);
     const int64_t rank = layout->rank, ranks = model_ranks(m), head_dim = m->head_dim;
     const int64_t kv_rows = ranks / (m->kv_copies > 0 ? m->kv_copies : 1) * part->n_rows;
     part->first_row = part->first_column = 0;

@@ -31,8 +31,8 @@ static const struct option own_options[] = {
     {"out", "FILE", "the profile, such as h200/llada-8b.csv", false},
     {"weights", "SOURCE", "a checkpoint's folder or random:SEED (default: random:1)", false},
     {"system", "NAME",
-     "whose operators are measured and whose pages are counted (default: one that serves the "
-     "model)",
+     "system whose operators are measured and whose pages are counted (default: one that serves "
+     "the model)",
      false},
     {"tensor-parallel", "N", "devices of this machine that hold the model together (default: 1)",
      false},
@@ -42,7 +42,7 @@ static const struct option own_options[] = {
      "measure products and attention of other types: storage.weights, storage.activations, "
      "storage.head and storage.cache (default: all as the back end computes)",
      true},
-    {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
+    {"max-tokens", "N", "tokens of the largest step (default: 16384, on the CPU 1024)", false},
     {"minutes", "M",
      "how long to measure (default: 6); less time means fewer rounds of operators, one at least, "
      "then fewer of whole steps, then fewer steps",
@@ -57,8 +57,8 @@ static const struct option own_options[] = {
      "keep it in FILE even if others computed on the device meanwhile, it was slowed or this "
      "program stopped; else it is set aside in FILE.shared",
      false},
-    {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
-    {"device", "N", "which of the machine's GPUs, counted from 0 (default: 0)", false},
+    {"library", "PATH", "library of the CUDA back end, libunmask_cuda.so", false},
+    {"device", "N", "number of the machine's GPU, counted from 0 (default: 0)", false},
     {"describe", NULL,
      "instead: write what the device is as the file of a GPU, for cards that list gpus has not",
      false},
@@ -336,14 +336,21 @@ static void print_report(const struct asked_calibration *asked,
         "the profile\n",
         report->correction.all);
     const struct power *power = &report->power;
+    if (report->power_is_followed && !power_is_known(power)) {
+        printf(
+            "power        not known, so that runs are priced at the highest clock, which no card "
+            "under load keeps: %s\n",
+            report->no_power.text);
+    }
     if (power_is_known(power)) {
-        printf("power        %.4g W at rest, %.4g W more when busy, %.4g W more where "
+        printf("power        %.4g W at rest, %.4g W more when busy%s, %.4g W more where "
                "operations bind, %.4g W at the limit; %.3g pJ an "
                "operation, %.3g pJ a byte, the clock lags %.3g ms%s; repeated steps off by %.2f "
                "%% (without clocks %.2f %%), "
                "their power by %.2f %%\n",
-               power->idle_w, power->busy_w, power->active_w, power->limit_w, power->flop_pj,
-               power->byte_pj, power->lag_ms,
+               power->idle_w, power->busy_w,
+               report->power_errors.busy_is_assumed ? " (assumed)" : "", power->active_w,
+               power->limit_w, power->flop_pj, power->byte_pj, power->lag_ms,
                report->power_errors.lag_is_assumed ? " (assumed)" : "",
                100 * report->power_errors.time, 100 * report->power_errors.unslowed,
                100 * report->power_errors.watts);
@@ -387,11 +394,12 @@ static json_t *power_json(const struct calibration_report *report) {
     const struct power_errors *errors = &report->power_errors;
     return !power_is_known(p)
                ? json_null()
-               : json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:f, s:f, s:f}",
+               : json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:f, s:f, s:f}",
                            "idle_w", p->idle_w, "limit_w", p->limit_w, "busy_w", p->busy_w,
                            "active_w", p->active_w, "flop_pj", p->flop_pj, "byte_pj", p->byte_pj,
                            "exponent", p->exponent, "lag_ms", p->lag_ms, "lag_is_assumed",
-                           (int)errors->lag_is_assumed, "steps", (json_int_t)errors->n,
+                           (int)errors->lag_is_assumed, "busy_is_assumed",
+                           (int)errors->busy_is_assumed, "steps", (json_int_t)errors->n,
                            "time_error", errors->time, "unslowed_error", errors->unslowed,
                            "watts_error", errors->watts);
 }

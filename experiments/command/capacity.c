@@ -142,7 +142,6 @@ static int read_systems(struct asking *asking, struct err *err) {
             status = add_paper(axis, names[i] + strlen(paper), err);
         } else if (strpbrk(names[i], "*?[") != NULL) {
             struct matching matching = {axis, names[i], err};
-            asking->out->found.takes_any = true;
             status = system_list(match, &matching, err);
             if (status == 0 && axis->n == before) {
                 status = err_usage(err, "--systems: no system is called '%s'", names[i]);
@@ -173,7 +172,9 @@ static int read_over(struct asking *asking, const char *text, struct err *err) {
     if (asking->n_axes == CAPACITY_MOST_AXES) {
         return err_usage(err, "--over: at most %d keys", CAPACITY_MOST_AXES - 1);
     }
-    return over_read(text, CAPACITY_MOST_CONFIGS, &asking->axes[asking->n_axes++], err);
+    struct over *over = &asking->axes[asking->n_axes++];
+    const int status = over_read(text, CAPACITY_MOST_CONFIGS, over, err);
+    return status != 0 ? status : over_refuse_traffic(over->key, err);
 }
 
 static int read_axes(struct asking *asking, struct err *err) {
@@ -285,7 +286,6 @@ static int read_numbers(const struct options *options, struct capacities *c, str
     c->found = (struct capacity){.objectives = &c->objectives,
                                  .tolerance = percent / 100,
                                  .fleet_req_s = rate_req_s,
-                                 .takes_any = rate_req_s > 0,
                                  .curves = rate_req_s == 0 && !options_has(options, "no-curve"),
                                  .n_seeds = n_seeds};
     c->prices = options_text(options, "price");
@@ -309,6 +309,10 @@ static int make_searches(struct asking *asking, struct err *err) {
             search->request = c->configs[i].asked.request;
             search->request.options.seed += seed;
         }
+    }
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        bool can_be;
+        status = compose_check_names(&c->configs[i].asked.request, &can_be, err);
     }
     if (status == 0 && n > 0 && c->configs[0].asked.asks_one_source) {
         status = prices_take_one(request_of, &c->found, n * n_seeds, err);

@@ -239,8 +239,8 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
         capacity_cell(table, &config->capacity, "%.3f", 1, all_monotone(c, i) ? "" : "!");
     }
     add_ratio(table, config, i == 0);
-    table_add(table, "%.3f u %.3f", mean_bound(c, i), config->gpus,
-              config->capacity.mean / (double)config->gpus);
+    const double gpus = config->gpus > 0 ? (double)config->gpus : (double)NAN; /* 0: never opened */
+    table_add(table, "%.3f %.0f %.3f", mean_bound(c, i), gpus, config->capacity.mean / gpus);
     if (c->prices != NULL) {
         table_number(table, config->cost, "%.2f");
         table_number(table, dollars_per_1000(c, config), "%.2f");

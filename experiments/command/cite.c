@@ -8,7 +8,9 @@
 #include "analysis/store/store.h"
 #include "experiments/command/commands.h"
 #include "experiments/study/released.h"
+#include "sim/base/input/config.h"
 #include "sim/base/num.h"
+#include "sim/system/system_facts.h"
 
 static const struct option cite_options[] = {
     {"run", "N", "this run alone (default: all of the database)", false},
@@ -31,6 +33,7 @@ enum { N_ERRORS = sizeof errors / sizeof errors[0] };
 enum fact {
     FACT_BUILD,
     FACT_SYSTEM,
+    FACT_SETTINGS,
     FACT_MODEL,
     FACT_WORKLOAD,
     FACT_PRICES,
@@ -43,13 +46,15 @@ static const struct {
     const char *name, *title;
 } fact_words[FACT_COUNT] = {
     [FACT_BUILD] = {"programs", "Program"},       [FACT_SYSTEM] = {"systems", "Systems"},
-    [FACT_MODEL] = {"models", "Models and GPUs"}, [FACT_WORKLOAD] = {"workloads", "Workloads"},
-    [FACT_PRICES] = {"prices", "Times"},          [FACT_ERROR] = {"errors", "Errors"},
-    [FACT_HOST] = {"hosts", "Host times"},        [FACT_DECISIONS] = {"decisions", "Decisions"}};
+    [FACT_SETTINGS] = {"settings", "Settings"},   [FACT_MODEL] = {"models", "Models and GPUs"},
+    [FACT_WORKLOAD] = {"workloads", "Workloads"}, [FACT_PRICES] = {"prices", "Times"},
+    [FACT_ERROR] = {"errors", "Errors"},          [FACT_HOST] = {"hosts", "Host times"},
+    [FACT_DECISIONS] = {"decisions", "Decisions"}};
 
 struct citing {
-    json_t *facts[FACT_COUNT];       /* {text: null}, as they first came */
-    json_t *identities;              /* the same */
+    json_t *facts[FACT_COUNT]; /* {text: null}, as they first came */
+    json_t *identities;        /* the same */
+    json_t *usual;             /* {"SYSTEM MODEL GPU": what that system is without settings} */
     size_t n_of[WARNING_CODE_COUNT]; /* runs that warn so */
     size_t n;
     uint64_t first_seed, last_seed;
@@ -98,6 +103,74 @@ static void add_system(struct citing *c, const json_t *run) {
     add(c, FACT_SYSTEM, text);
 }
 
+/* What a system of that name is without settings; "" where there is none. */
+static const char *usual_of(struct citing *c, const char *system, const char *model,
+                            const char *gpu) {
+    const struct system_request plain = {
+        .system = system, .model = model, .gpu = gpu, .fills_gaps = true};
+    char key[1024];
+    struct err ignored = {0};
+    struct system *opened = NULL;
+    snprintf(key, sizeof key, "%.200s %.400s %.400s", system, model, gpu);
+    if (json_object_get(c->usual, key) == NULL) {
+        char *text = system_open(&plain, &opened, &ignored) == 0 ? system_text(opened) : NULL;
+        json_object_set_new(c->usual, key, json_string(text != NULL ? text : ""));
+        free(text);
+        system_close(opened);
+    }
+    return word(c->usual, key);
+}
+
+/* Said elsewhere, or what follows from the device. */
+static bool is_no_setting(const char *key) {
+    static const char *const begins[] = {"model",  "scheduler", "cache",         "decoder",
+                                         "router", "host",      "runtime.host_", NULL};
+    for (size_t i = 0; begins[i] != NULL; i++) {
+        const size_t n = strlen(begins[i]);
+        if (strncmp(key, begins[i], n) == 0 &&
+            (begins[i][n - 1] == '_' || key[n] == '\0' || key[n] == '.')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ", KEY=VALUE", numbers as people write them; returns the characters. */
+static size_t put_setting(const struct config_entry *entry, char *out, size_t size) {
+    double number;
+    const bool is_number = num_f64(entry->value, &number);
+    const int n = is_number ? snprintf(out, size, ", %.64s=%.9g", entry->key, number)
+                            : snprintf(out, size, ", %.64s=%.160s", entry->key, entry->value);
+    return (size_t)n < size ? (size_t)n : size - 1;
+}
+
+/* In which keys the system is another one than that of its name. */
+static void add_settings(struct citing *c, const struct config *recorded, const char *system,
+                         const char *gpu) {
+    struct config usual = {0};
+    struct err ignored = {0};
+    char text[1024];
+    const struct config_entry *model = config_find(recorded, "system", "model"), *entry = NULL;
+    const char *plain = usual_of(c, system, model != NULL ? model->value : NULL, gpu);
+    size_t used = (size_t)snprintf(text, sizeof text, "%.200s: ", system), before = used;
+    if (plain[0] == '\0' ||
+        config_parse("the system", plain, strlen(plain), &usual, &ignored) != 0) {
+        config_fini(&usual);
+        return;
+    }
+    while ((entry = config_next(recorded, "system", NULL, entry)) != NULL) {
+        const struct config_entry *own = config_find(&usual, "", entry->key);
+        if (!is_no_setting(entry->key) && (own == NULL || strcmp(own->value, entry->value) != 0)) {
+            used += put_setting(entry, text + used, sizeof text - used);
+        }
+    }
+    config_fini(&usual);
+    if (used > before) {
+        memmove(text + before, text + before + 2, used - before - 1);
+        add(c, FACT_SETTINGS, text);
+    }
+}
+
 /* Of a live run the device's, else whose prices they are. */
 static void add_times(struct citing *c, const json_t *run) {
     const json_t *prices = json_object_get(run, "prices");
@@ -125,7 +198,27 @@ static void add_times(struct citing *c, const json_t *run) {
     }
 }
 
-static void add_rest(struct citing *c, const json_t *run) {
+/* ", arrivals=gamma, arrivals.cv=3, input_tokens=100": what the command said of the traffic. */
+static void put_traffic(const struct config *recorded, char *out, size_t size) {
+    static const char *const lengths[] = {"input_tokens", "output_tokens"};
+    size_t used = 0;
+    const struct config_entry *entry = NULL;
+    out[0] = '\0';
+    while ((entry = config_next(recorded, "workload", NULL, entry)) != NULL) {
+        if ((strncmp(entry->key, "arrivals", 8) == 0 && strcmp(entry->value, "trace") != 0) ||
+            strcmp(entry->key, "where") == 0 || strncmp(entry->key, "skip_", 5) == 0) {
+            used += put_setting(entry, out + used, size - used);
+        }
+    }
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        entry = config_find(recorded, "run", lengths[i]);
+        if (entry != NULL && strcmp(entry->value, "0") != 0) {
+            used += put_setting(entry, out + used, size - used);
+        }
+    }
+}
+
+static void add_rest(struct citing *c, const json_t *run, const struct config *recorded) {
     const json_t *host = json_object_get(run, "host"), *drawn = json_object_get(run, "decisions");
     const char *error = word(drawn, "error");
     char text[1024];
@@ -138,8 +231,10 @@ static void add_rest(struct citing *c, const json_t *run) {
                                    word(run, "trace_provenance"),
                                    (long long)json_integer_value(json_object_get(run, "requests")));
     if (json_is_number(asked)) {
-        snprintf(text + used, sizeof text - used, " at %.6g a second", json_number_value(asked));
+        used += (size_t)snprintf(text + used, sizeof text - used, " at %.6g a second",
+                                 json_number_value(asked));
     }
+    put_traffic(recorded, text + used, sizeof text - used);
     add(c, FACT_WORKLOAD, text);
     if (json_is_object(host)) {
         snprintf(text, sizeof text, "%s, factor %.4g, %s: %.600s", word(host, "name"),
@@ -162,10 +257,19 @@ static int take(void *state, const struct stored_run *stored, struct err *err) {
         return err_world(err, "run %lld: %s", (long long)stored->run,
                          stored->damage != NULL ? stored->damage : "its summary is no JSON");
     }
+    struct config recorded = {0};
+    struct err ignored = {0};
+    const char *config = stored->config != NULL ? stored->config : "";
+    const bool is_read =
+        config_parse("the record", config, strlen(config), &recorded, &ignored) == 0;
     add_build(c, run);
     add_system(c, run);
+    if (is_read && config[0] != '\0') {
+        add_settings(c, &recorded, stored->system, stored->gpu);
+    }
     add_times(c, run);
-    add_rest(c, run);
+    add_rest(c, run, &recorded);
+    config_fini(&recorded);
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
         c->n_of[code] += caution_has(run, (enum warning_code)code);
     }
@@ -297,7 +401,7 @@ static int cite(const struct options *options, struct citing *c, struct err *err
 }
 
 static int run(const struct options *options, struct err *err) {
-    struct citing citing = {.identities = json_object()};
+    struct citing citing = {.identities = json_object(), .usual = json_object()};
     for (int fact = 0; fact < FACT_COUNT; fact++) {
         citing.facts[fact] = json_object();
     }
@@ -306,6 +410,7 @@ static int run(const struct options *options, struct err *err) {
         json_decref(citing.facts[fact]);
     }
     json_decref(citing.identities);
+    json_decref(citing.usual);
     return status;
 }
 
@@ -315,8 +420,10 @@ const struct command command_cite = {
     .doc = "a text that says how recorded numbers were made: versions, prices, errors, cautions",
     .more =
         "A block for the section \"Methodology\" of a paper, of all runs of a database or of one:\n"
-        "the program's version and sources, systems with their policies, models, GPUs, workloads\n"
-        "and seeds, where times come from and how far such times were off measured ones, what is\n"
+        "the program's version and sources, systems with their policies and settings, models, "
+        "GPUs,\n"
+        "workloads and seeds, where times come from and how far such times were off measured ones, "
+        "what is\n"
         "drawn or assumed, and the runs' identities, by which anyone can tell equal ones.",
     .options = options_of_cite,
     .max_words = 1,

@@ -18,7 +18,7 @@ static const struct option own_options[] = {
      "`run`)",
      false},
     {"over", "KEY=A,B,...",
-     "each system with each of these values: of gpu or a key, such as scheduler", false},
+     "each system with each of these values: of gpu, model or a key, such as scheduler", false},
     {"against", "KEY=VALUE",
      "whom ratios and differences are to: of system or the key of --over (default: the first)",
      false},
@@ -50,13 +50,9 @@ static int read_over(const char *text, struct comparison *c, struct err *err) {
         return 0;
     }
     int status = over_read(text, ASKED_MOST_SYSTEMS, &c->over, err);
-    const bool is_model = strcmp(c->over.key, "model") == 0;
-    if (status == 0 && (is_model || name_behind(c->over.key, "workload.") != NULL)) {
-        status = err_usage(err,
-                           "--over: the %s is one for all that is compared; `unmask sweep` has "
-                           "several",
-                           is_model ? "model" : "workload");
-    }
+    const bool is_workload = name_behind(c->over.key, "workload.") != NULL;
+    status =
+        status != 0 ? status : over_refuse_traffic(is_workload ? "workload" : c->over.key, err);
     c->n_values = c->over.n;
     c->variants = mem_zeroed(c->n_values + 1, sizeof *c->variants);
     for (size_t i = 0; status == 0 && i < c->n_values; i++) {
@@ -159,6 +155,16 @@ static void make_points(struct comparison *c) {
     }
 }
 
+/* Slips among what is compared, before anything runs. */
+static int check_names(const struct comparison *c, struct err *err) {
+    bool can_be;
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < c->n; i++) {
+        status = compose_check_names(&c->points[i * c->n_seeds].request, &can_be, err);
+    }
+    return status;
+}
+
 static struct run_request *request_of(void *state, size_t i) {
     return &((struct comparison *)state)->points[i].request;
 }
@@ -167,6 +173,7 @@ static int compare(const struct options *options, struct comparison *c, struct e
     unsigned n_threads;
     struct campaign campaign = {.db = options_text(options, "db"),
                                 .keeps_requests = options_has(options, "same-requests"),
+                                .takes_some = true,
                                 .bounds = options_has(options, "bound"),
                                 .stop = interrupt_catch()};
     int status = read_options(options, c, err);
@@ -177,7 +184,8 @@ static int compare(const struct options *options, struct comparison *c, struct e
     }
     name_all(c);
     make_points(c);
-    if (c->asked.asks_one_source) {
+    status = check_names(c, err);
+    if (status == 0 && c->asked.asks_one_source) {
         status = prices_take_one(request_of, c, c->n * c->n_seeds, err);
     }
     campaign.points = c->points;

@@ -120,11 +120,8 @@ static void print_table(const struct comparison *c, FILE *out) {
     table_close(table);
     char base[AGAINST_NAME_CHARS];
     comparison_base_name(c, base);
-    fprintf(
-        out,
-        "\nx tok/s, x mean: over %s, higher is better; no throughputs where both are steady, no "
-        "latencies where one is saturated or may be\n",
-        base);
+    fputs("\n", out);
+    sample_explain_ratios(base, out);
     if (c->has_bound) {
         sample_bound_explain(c->n_seeds, out);
     }

@@ -33,8 +33,8 @@ static const struct option own_options[] = {
      false},
     {"j", "N", "threads (default: 2)", false},
     {"width", "INCHES",
-     "of each figure as it is printed, where its text has 9 points (default: by its panels) [--out "
-     "!= none]",
+     "width of each figure as it is printed, where its text has 9 points (default: by its panels) "
+     "[--out != none]",
      false},
     {"font", "NAME", "default: sans-serif [--out != none]", false},
     {"format", "FORMAT", FORMAT_DOC, false},

@@ -139,7 +139,7 @@ static int fit_shapes(const struct options *options, struct err *err) {
 }
 
 static int write_edits(const void *fitted, FILE *out, struct err *err) {
-    struct fitted_number numbers[2];
+    struct fitted_number numbers[EDIT_NUMBERS];
     size_t n = edits_numbers(fitted, numbers);
     char shipped[PATH_CHARS];
     return fit_rewrite(data_path(shipped, sizeof shipped, "experiments/study/decode.ini"), numbers,

@@ -67,12 +67,21 @@ static const char *kind_of(const struct capacities *c, size_t config) {
     return released_at(c, config)->is_published ? "published" : "design";
 }
 
+/* Whether configurations have several models, and no axis says so. */
+static bool says_model(const struct capacities *c) {
+    bool says = capacity_common(c, "model")[0] == '\0';
+    for (size_t a = 0; a < c->n_axes; a++) {
+        says = says && strcmp(c->axes[a], "model") != 0;
+    }
+    return says;
+}
+
 static void add_row(struct table *table, const struct capacities *c, size_t i) {
     char text[512];
     for (size_t a = 0; a < c->n_axes; a++) {
         table_text(table, c->configs[i].values[a]);
     }
-    if (capacity_common(c, "model")[0] == '\0') {
+    if (says_model(c)) {
         table_text(table, cmd_text(capacity_search(c, i, 0)->summary, "model"));
     }
     struct spread cost = fleet_cost_spread(c, i);
@@ -106,7 +115,7 @@ static struct table *make_table(const struct capacities *c) {
     for (size_t a = 0; a < c->n_axes; a++) {
         table_column(table, c->axes[a]);
     }
-    table_columns(table, capacity_common(c, "model")[0] == '\0' ? "model" : "");
+    table_columns(table, says_model(c) ? "model" : "");
     table_columns(table, "is|replicas|GPUs");
     table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
     table_columns(table, c->found.n_seeds == 1 ? ""
@@ -164,18 +173,32 @@ int fleet_check(const struct capacities *c, struct err *err) {
                      c->found.fleet_req_s, why, others);
 }
 
-/* Of each system once: how it is started, or that no program is. */
+/* Whether this is the first fleet of its system. */
+static bool is_first_of_system(const struct capacities *c, size_t config) {
+    for (size_t i = 0; i < config; i++) {
+        if (isfinite(fleet_size(c, i)) &&
+            strcmp(c->configs[i].values[0], c->configs[config].values[0]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of each system that has a fleet once: how it is started, or that no program is. */
 static void print_released(const struct capacities *c, FILE *out) {
     for (size_t i = 0; i < c->found.n_configs; i++) {
         const struct released *r = released_at(c, i);
         const char *system = c->configs[i].values[0];
-        const bool is_new = i == 0 || strcmp(system, c->configs[i - 1].values[0]) != 0;
-        if (!r->is_published && is_new && isfinite(fleet_size(c, i))) {
+        const bool is_new = is_first_of_system(c, i);
+        if (!isfinite(fleet_size(c, i))) {
+            continue;
+        }
+        if (!r->is_published && is_new) {
             fprintf(out, "%-13s%s: no released program is configured so; %s%s\n", "design", system,
                     r->near[0] != '\0' ? "the nearest that is published: "
                                        : "none that is published is near",
                     r->near);
-        } else if (r->command[0] != '\0' && isfinite(fleet_size(c, i))) {
+        } else if (r->command[0] != '\0') {
             const double size = fleet_size(c, i);
             fprintf(out, "%-13s%s: %s, %.0f replica%s%s: %s%s%s\n", "started", c->configs[i].label,
                     r->program, size, size > 1 ? "s" : "", size > 1 ? ", each by" : " by",

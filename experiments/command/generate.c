@@ -40,8 +40,9 @@ static const struct option own_options[] = {
      "temperature=T); 0: take the most likely one (default: as the system says)",
      false},
     {"top-k", "K", "draw among the K most likely tokens; 0: among all", false},
-    {"top-p", "P", "of these the most likely until their probabilities exceed P; 1: all", false},
-    {"seed", "N", "of all random streams (default: 1)", false},
+    {"top-p", "P",
+     "sample among the most likely of these until their probabilities exceed P; 1: all", false},
+    {"seed", "N", "seed of all random streams (default: 1)", false},
     {"decode-out", "FILE",
      "write a decode trace (a SQLite file): the model's outputs for each position in each "
      "pass, and what the pass committed",
@@ -151,6 +152,15 @@ static int take_one(struct generation *g, const struct system *system, const str
                        : add_item(g, system, prompt->path, 0, tokens, PROMPT_OUTPUT_TOKENS, err);
 }
 
+/* The models that this project trained know the templates of their data and nothing else. */
+static void warn_of_templates(const struct chat *chat) {
+    if (strcmp(chat->name, "qa") == 0) {
+        fputs("unmask: models of experiments/train know problems like those of "
+              "experiments/train/prompts alone: what they answer to any other text means nothing\n",
+              stderr);
+    }
+}
+
 static int read_text(struct generation *g, const struct system *system, const char *text,
                      struct err *err) {
     const struct questions_request *request = &g->questions->request;
@@ -161,10 +171,8 @@ static int read_text(struct generation *g, const struct system *system, const ch
     }
     const struct prompt prompt = {.path = "--text", .text = text, .text_bytes = strlen(text)};
     g->is_text = true;
-    if (status == 0 && strcmp(g->questions->chat->name, "qa") == 0) {
-        fputs("unmask: models of experiments/train know problems like those of "
-              "experiments/train/prompts alone: what they answer to any other text means nothing\n",
-              stderr);
+    if (status == 0) {
+        warn_of_templates(g->questions->chat);
     }
     return status != 0 ? status : take_one(g, system, &prompt, err);
 }
@@ -195,6 +203,13 @@ static int read_prompts(struct generation *g, const struct system *system, const
     /* So that outputs can be shown, and judged, of prompts that are ids. */
     struct err ignored = {0};
     (void)questions_need_tokenizer(g->questions, path, &ignored);
+    const struct questions_request *request = &g->questions->request;
+    const struct chat *chat = NULL;
+    const char *folder = request->tokenizer != NULL ? request->tokenizer : request->weights;
+    if (status == 0 && folder != NULL && strstr(path, "experiments/train/prompts") == NULL &&
+        chat_of_folder(folder, &chat, &ignored) == 0 && chat != NULL) {
+        warn_of_templates(chat);
+    }
     g->is_text = g->questions->tokenizer != NULL;
     return status;
 }

@@ -72,13 +72,10 @@ static const char name_doc[] = "name|what";
 
 /* Whether it runs live on one GPU, with its own model, or what of it does not. */
 static const char *live_words(const char *name, char text[128], struct err *err) {
-    const struct system_request request = {.system = name, .gpu = "h200", .roofline = true};
-    struct system *system = NULL;
-    if (system_open(&request, &system, err) != 0) {
+    const struct feature *lacked;
+    if (released_lacks(name, &lacked, err) != 0) {
         return NULL;
     }
-    const struct feature *lacked = feature_lacked(system, WHERE_CUDA);
-    system_close(system);
     snprintf(text, 128, "%s%s",
              lacked == NULL ? "yes" : "no: ", lacked == NULL ? "" : lacked->name);
     return text;

@@ -336,7 +336,8 @@ static void print_people(const struct question *q) {
     print_head(q);
     if (q->n == 1) {
         print_one(q);
-    } else {
+    }
+    if (q->n > 1 || !table_is_text()) {
         struct table *table = table_of(q);
         table_print(table, stdout);
         table_close(table);

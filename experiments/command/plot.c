@@ -49,8 +49,8 @@ static const struct option look_options[] = {
      "order",
      true},
     {"width", "INCHES",
-     "of the whole figure as it is printed, where its text has 9 points (default: by its panels) "
-     "[--out != none]",
+     "width of the whole figure as it is printed, where its text has 9 points (default: by its "
+     "panels) [--out != none]",
      false},
     {"font", "NAME", "default: sans-serif [--out != none]", false},
     {"out", "FILE", "the plot, as its ending says: .svg, .png, .pdf, .csv; without it a table",

@@ -26,6 +26,9 @@ void sample_cell(struct table *table, const struct sample_units *units, const st
 /* Whether some sample is of several runs, so that its means have intervals. */
 bool samples_have_intervals(const struct sample *samples, size_t n);
 
+/* What the columns of ratios are, over `base`. */
+void sample_explain_ratios(const char *base, FILE *out);
+
 /* What ± and the like mean below a table of samples; nothing where no mean has an interval. */
 void sample_explain(const struct sample *samples, size_t n, size_t n_seeds, FILE *out);
 

@@ -337,6 +337,34 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
     return status;
 }
 
+/* What a point shares with others is looked at once: numbers were read already. */
+static bool is_of_names(const struct axis *axis) {
+    return axis->kind <= AXIS_WORKLOAD || axis->kind == AXIS_SET;
+}
+
+/* Slips among the values, before anything runs: of each value one point that can be is enough. */
+static int check_names(const struct sweep *sweep, struct err *err) {
+    bool *seen[SWEEP_MOST_AXES];
+    int status = 0;
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        seen[a] = mem_zeroed(sweep->axes[a].n + 1, sizeof *seen[a]);
+    }
+    for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
+        bool is_new = p == 0, can_be = false;
+        for (size_t a = 0; a < sweep->n_axes; a++) {
+            is_new = is_new || (is_of_names(&sweep->axes[a]) && !seen[a][sweep_place(sweep, p, a)]);
+        }
+        status = is_new ? compose_check_names(&sweep->asked[p].request, &can_be, err) : 0;
+        for (size_t a = 0; a < sweep->n_axes && can_be; a++) {
+            seen[a][sweep_place(sweep, p, a)] = true;
+        }
+    }
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        free(seen[a]);
+    }
+    return status;
+}
+
 static struct run_request *request_of(void *state, size_t i) {
     return &((struct sweep *)state)->runs[i].request;
 }
@@ -452,6 +480,7 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     status = status != 0 ? status : read_shard(options, &campaign, err);
     status = status != 0 ? status : read_sweep(options, sweep, err);
     status = status != 0 ? status : make_points(options, sweep, err);
+    status = status != 0 ? status : check_names(sweep, err);
     if (status != 0) {
         return status;
     }

@@ -11,8 +11,7 @@
 #include "experiments/run/sweep/sweep.h"
 #include "sim/base/mem.h"
 
-/* Which value of an axis a point has. */
-static size_t place_on(const struct sweep *sweep, size_t point, size_t i_axis) {
+size_t sweep_place(const struct sweep *sweep, size_t point, size_t i_axis) {
     for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
         point /= sweep->axes[i].n;
     }
@@ -20,11 +19,11 @@ static size_t place_on(const struct sweep *sweep, size_t point, size_t i_axis) {
 }
 
 const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
-    return sweep->axes[i_axis].values[place_on(sweep, point, i_axis)];
+    return sweep->axes[i_axis].values[sweep_place(sweep, point, i_axis)];
 }
 
 const char *sweep_name(const struct sweep *sweep, size_t point, size_t i_axis) {
-    return sweep->axes[i_axis].names[place_on(sweep, point, i_axis)];
+    return sweep->axes[i_axis].names[sweep_place(sweep, point, i_axis)];
 }
 
 /* The first run with each value of an axis gives it its name. */
@@ -33,7 +32,7 @@ static void name_axis(struct sweep *sweep, size_t a) {
     const json_t **runs = mem_zeroed(axis->n + 1, sizeof *runs);
     for (size_t p = sweep->n_points; p-- > 0;) {
         const json_t *run = sample_any(&sweep->samples[p]);
-        const size_t at = place_on(sweep, p, a);
+        const size_t at = sweep_place(sweep, p, a);
         runs[at] = run != NULL ? run : runs[at];
     }
     axis->names = mem_zeroed(axis->n + 1, sizeof *axis->names);
@@ -315,6 +314,10 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
         print_differences(sweep, &units, out);
     }
     fprintf(out, "\n");
+    if (compares(sweep)) {
+        char name[AGAINST_NAME_CHARS];
+        sample_explain_ratios(base_name(sweep, name), out);
+    }
     sample_explain(sweep->samples, sweep->n_points, sweep->n_seeds, out);
     if (sweep->has_bound) {
         sample_bound_explain(sweep->n_seeds, out);

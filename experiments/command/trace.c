@@ -190,7 +190,8 @@ static const struct option convert_options[] = {
 
 static const struct option reading_options[] = {
     {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
-    {"time-unit", "UNIT", "of the file's times: s, ms, us, ns or date; default: as it says", false},
+    {"time-unit", "UNIT", "unit of the file's times: s, ms, us, ns or date; default: as it says",
+     false},
     {"hash-tokens", "N", "tokens that each of its hash ids stands for; default: as its rows say",
      false},
     {"where", "NAME=VALUE,...", "which of its rows count; != for those that do not", false},
@@ -469,24 +470,35 @@ static void print_words(const struct reading *reading, const char *before, FILE 
     }
 }
 
+/* "left out: 2 failed rows, 1 row by --where"; nothing where none is. */
+static void print_left_out(const struct reading *reading, const char *before, FILE *out) {
+    const uint64_t n[] = {reading->n_failed, reading->n_left_out};
+    if (n[0] + n[1] == 0) {
+        return;
+    }
+    fprintf(out, "%sleft out: ", before);
+    for (int i = 0; i < 2; i++) {
+        if (n[i] > 0) {
+            fprintf(out, "%s%" PRIu64 "%s row%s%s", i > 0 && n[0] > 0 ? ", " : "", n[i],
+                    i == 0 ? " failed" : "", n[i] == 1 ? "" : "s", i == 1 ? " by --where" : "");
+        }
+    }
+    fprintf(out, "\n");
+}
+
 static void info_print(const char *name, const struct reading *reading,
                        const struct trace_facts *facts) {
-    printf("%s: %s, %zu requests", name, reading->format, facts->n);
-    if (reading->n_failed > 0) {
-        printf(", %" PRIu64 " failed ones left out", reading->n_failed);
-    }
-    if (reading->n_left_out > 0) {
-        printf(", %" PRIu64 " left out by --where", reading->n_left_out);
-    }
+    printf("%s: %s, %zu request%s", name, reading->format, facts->n, facts->n == 1 ? "" : "s");
     if (!reading->has_times) {
-        printf(", lengths alone\n");
+        printf(", lengths alone");
     } else {
         printf(" in %.6g s, %.4g a second", facts->span_s, facts->rate_req_s);
         if (!rate_is_met(reading->asked_req_s, facts->rate_req_s)) {
             printf(" (%.6g asked for)", reading->asked_req_s);
         }
-        printf("\n");
     }
+    printf("\n");
+    print_left_out(reading, "", stdout);
     printf("%" PRIu64 " prompt tokens, %" PRIu64 " output tokens, %u tenant%s",
            facts->prompt_tokens, facts->output_tokens, facts->n_tenants,
            facts->n_tenants == 1 ? "" : "s");
@@ -591,10 +603,7 @@ static int convert(const struct options *options, struct err *err) {
     }
     if (status == 0) {
         print_words(&reading, "unmask: ", stderr);
-        if (reading.n_failed + reading.n_left_out > 0) {
-            fprintf(stderr, "unmask: left out: %" PRIu64 " failed rows, %" PRIu64 " by --where\n",
-                    reading.n_failed, reading.n_left_out);
-        }
+        print_left_out(&reading, "unmask: ", stderr);
         status = write_all(target, &reading, context, options_text(options, "out"), err);
     }
     reading_free(&reading);

@@ -1,8 +1,9 @@
 #!/bin/bash
 # How right the simulator is on this GPU: a saturating burst under three systems, simulated with a
 # measured profile, replayed on the GPU step by step, and run freely on it.
-# Usage: fidelity.sh BUILD OUT PROFILE [GPU [SYSTEM[:KEY=VALUE]...]]
-# A setting goes with a system: dllm-serve:replicas=2 takes two GPUs.
+# Usage: fidelity.sh BUILD OUT PROFILE [GPU [SYSTEM[:KEY=VALUE[,KEY=VALUE]...]...]]
+# Settings go with a system: dllm-serve:replicas=2 takes two GPUs. With two, router=round-robin keeps apart how fast the
+# cards are and which of them takes a request, which a router by load decides by milliseconds.
 # A live run beside others, on a slowed card or of a program that was stopped is left out and fails; SHARED=1 takes it.
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so; PROFILE as `unmask calibrate` wrote it.
 set -u
@@ -22,7 +23,9 @@ failed=0
 # SYSTEM[:KEY=VALUE] REQUESTS RATE
 one() {
     common=(--system "${1%%:*}" --model llada-8b --gpu "$gpu" --profile "$profile" --workload burst --requests "$2" --rate "$3")
-    case $1 in *:*) common+=(--set "${1#*:}") ;; esac
+    settings=()
+    case $1 in *:*) IFS=, read -r -a settings <<<"${1#*:}" ;; esac
+    for setting in "${settings[@]}"; do common+=(--set "$setting"); done
     db="$out/$1.db"
     rm -f "$db"
     "$unmask" run "${common[@]}" --db "$db" --levels steps --json >"$out/$1-sim.json" || failed=1

@@ -234,6 +234,20 @@ class InADatabase(unittest.TestCase):
 
     base = dict(systems="dllm-serve", gpus="l40s", workloads="burst", rates=[0.3], requests=10)
 
+    def test_a_policy_that_has_run_is_the_same(self):
+        class Plain(unmask.Scheduler):
+            def schedule(self, view, batch):
+                if not batch.run_all():
+                    for request in view.running:
+                        batch.run(request)
+                for request in view.waiting:
+                    batch.admit(request)
+
+        one = Plain()
+        before = digest(one)
+        unmask.run(scheduler=one, requests=4)  # copies it, of which copyreg keeps something in the class
+        self.assertEqual(digest(one), before)
+
     def test_two_policies_in_one_sweep_are_two(self):
         few, many = factory(1), factory(16)
         alone = [unmask.sweep(**self.base, set={"scheduler": p})["latency_s.mean"].iloc[0] for p in (few, many)]

@@ -69,6 +69,22 @@ class Units(unittest.TestCase):
         self.assertEqual(list(capacity["system"]), ["dllm-serve", "fast-dllm"])
         self.assertTrue((capacity["capacity_req_s.mean"] > 0).all())
 
+    def test_costs_and_lists_have_units(self):
+        asked = dict(gpu="h100", system="dllm-serve", requests=100, slo="p99 latency<60s")
+        for unit, options in (("USD/h", dict(price="h100=2")), ("GPUs", {})):
+            for fleet in dict(no_curve=True), dict(rate=0.5):
+                table = unmask.capacity(**asked, **options, **fleet)
+                for column in table:
+                    if column.startswith("cost"):
+                        self.assertEqual(table.attrs["units"].get(column), unit, column)
+                self.assertIn("cost", table)
+        self.assertEqual(unmask.listing("gpus").attrs["units"]["memory"], "bytes")
+        self.assertEqual(unmask.listing("models").attrs["units"]["KV/token"], "bytes")
+
+    def test_a_slip_among_good_values_ends_a_sweep(self):
+        with self.assertRaisesRegex(unmask.UsageError, "unknown scheduler 'kneee'; did you mean 'knee'"):
+            unmask.sweep(systems="dllm-serve", requests=900000000, set={"scheduler": ["knee", "kneee"]})
+
     def test_what_does_not_fit_is_a_row(self):
         options = dict(gpu="h100", system="sdar", requests=20, set={"model.layers": 100})
         found = unmask.capacity(**options, slo="p99 latency<60s", no_curve=True, over={"gpu": ["rtx4090", "h100"]})

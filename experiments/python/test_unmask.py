@@ -115,11 +115,47 @@ class Tables(unittest.TestCase):
         self.assertEqual(list(zip(table["scheduler"], table["replicas"])),
                          [("continuous", 1), ("look-ahead", 1), ("continuous", 2), ("look-ahead", 2)])
         table = unmask.sweep(scheduler=ShortestFirst(), arrivals="poisson", **few)
-        self.assertRegex(table["scheduler"][0], "ShortestFirst")
+        self.assertEqual(table["scheduler"][0], "shortest-first")
         self.assertEqual(len(unmask.sweep(host="default", **few)), 1)
         self.assertEqual(unmask.sweep(host=["default", "dllm-serve-l40s"], **few)["host"].tolist(), ["default", "dllm-serve-l40s"])
         with self.assertRaisesRegex(unmask.UsageError, "one list"):
             unmask.sweep(scheduler="continuous", set={"scheduler": ["look-ahead"]}, **few)
+
+    def test_policies_have_names(self):
+        class Named(ShortestFirst):
+            name = "Mine (new)"
+
+        class HTTPLike2(ShortestFirst):
+            pass
+
+        self.assertEqual([unmask._policy.shown_name(one) for one in (ShortestFirst(), Named(), HTTPLike2())],
+                         ["shortest-first", "mine-new", "http-like2"])
+        few = {"systems": "dllm-serve", "requests": 6, "gpu": "l40s"}
+        with tempfile.TemporaryDirectory() as folder:
+            db = os.path.join(folder, "r.db")
+            table = unmask.sweep(rates=[0.3, 0.5], scheduler=[ShortestFirst(), Named(), "knee"], against="scheduler=ShortestFirst", db=db, **few)
+            self.assertEqual(list(table["scheduler"]), ["shortest-first", "mine-new", "knee"] * 2)
+            self.assertEqual(set(table["difference.latency_s.mean"][table["scheduler"] == "shortest-first"]), {0})
+            self.assertEqual(set(unmask.read(db)["scheduler"]), {"shortest-first", "mine-new", "knee"})
+            said = subprocess.run([unmask.program(), "cite", db], capture_output=True, text=True).stdout
+            self.assertIn("scheduler mine-new", said)
+        table = unmask.compare(rate=0.3, over={"scheduler": [ShortestFirst(), "knee"]}, against="scheduler=shortest-first", **few)
+        self.assertEqual(list(table["scheduler"]), ["shortest-first", "knee"])
+        table = unmask.capacity(slo="p99 latency<60s", no_curve=True, over={"scheduler": [ShortestFirst(), "knee"]}, **few)
+        self.assertEqual(list(table["scheduler"]), ["shortest-first", "knee"])
+        class Twice(ShortestFirst):  # two of one name are told apart
+            def __init__(self, n):
+                self.n = n
+
+        table = unmask.sweep(rates=0.3, scheduler=[Twice(1), Twice(2)], **few)
+        self.assertRegex(" ".join(table["scheduler"]), "^twice-[0-9a-f]{16} twice-[0-9a-f]{16}$")
+
+    def test_a_pair_that_cannot_be_is_a_row_beside_others(self):
+        asked = {"systems": ["dllm-serve", "sdar"], "model": "llada-8b", "gpu": "h100", "requests": 20}
+        for call in (lambda: unmask.compare(rate=0.3, **asked), lambda: unmask.compare(rate=0.3, seeds=2, **asked),
+                     lambda: unmask.capacity(slo="p99 latency<60s", no_curve=True, **asked)):
+            with self.assertWarnsRegex(UserWarning, "sdar has no result: LLaDA-8B .* is bidirectional"):
+                self.assertEqual(len(call()), 2)
 
     def test_a_pair_that_cannot_be_is_a_row(self):
         table = unmask.sweep(systems=["dllm-serve", "sdar"], models=["llada-8b", "sdar-8b"], gpu="h100", requests=4)

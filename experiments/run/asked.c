@@ -73,9 +73,8 @@ const struct option backend_options[] = {
      "the CUDA back end, libunmask_cuda.so (default: next to the program) [--backend = cuda]",
      false},
     {"device", "N",
-     "which of the machine's GPUs, counted from 0; replicas and ranks have those from it on "
-     "(default: 0) "
-     "[--backend = cuda]",
+     "number of the machine's GPU, counted from 0; replicas and ranks have those from it on "
+     "(default: 0) [--backend = cuda]",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -107,13 +106,14 @@ const struct option workload_options[] = {
     {"arrivals", "PROCESS", "replace the arrival process (list arrivals)", false},
     {"rate", "R", "mean requests per second; a trace is rescaled to it, draws come near it", false},
     {"requests", "N", "how many requests", false},
-    {"seed", "N", "of all random streams (default: 1) [run.draws = on or sampling = on]", false},
+    {"seed", "N", "seed of all random streams (default: 1) [run.draws = on or sampling = on]",
+     false},
     {"input-tokens", "N", "every prompt has this length", false},
     {"output-tokens", "N", "every output has this length", false},
     {"columns", "time=NAME:UNIT,...",
      "what the columns of a trace file are called (trace convert --help)", false},
-    {"time-unit", "UNIT", "of a trace's times: s, ms, us, ns or date; default: as its format says",
-     false},
+    {"time-unit", "UNIT",
+     "unit of a trace's times: s, ms, us, ns or date; default: as its format says", false},
     {"hash-tokens", "N", "what a trace's hash ids stand for; default: as its rows say", false},
     {"where", "NAME=VALUE,...", "which rows of a trace count; != for those that do not", false},
     {"skip-failed", NULL, "leave out rows of a trace that failed or have no tokens", false},

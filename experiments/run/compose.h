@@ -140,6 +140,11 @@ static inline struct system_request compose_system_request(const struct run_requ
 
 int compose_open(const struct run_request *request, struct composition **out, struct err *err);
 
+/* ERR_USAGE where the request names what does not exist or gives a key a value that it never takes
+ * (ERR_UNKNOWN): found without running anything. Other trouble is for the run to tell. *can_be:
+ * there is none at all. */
+int compose_check_names(const struct run_request *request, bool *can_be, struct err *err);
+
 /* The run that was recorded, to be played again; `recorded` is borrowed. Its system is looked up
  * again in the file it came from, and every key is set as it was. Where the back end has a name,
  * every submission is also carried out on that device, and where operators_every is above 0 that

@@ -632,27 +632,15 @@ static void name_settings(struct composition *c, const struct run_request *reque
 /* All prompts of the workload's file, before anything is run: their tokens are part of what is
  * asked, and what is wrong with them is told at once. */
 static int read_questions(struct composition *c, struct err *err) {
-    const char *path = c->workload != NULL ? workload_prompts(c->workload) : NULL;
-    struct trace *trace = NULL;
-    if (path == NULL) {
+    const struct trace *prompts = c->workload != NULL ? workload_prompts(c->workload) : NULL;
+    if (prompts == NULL) {
         return c->questions->request.reference == NULL
                    ? 0
                    : err_usage(err,
                                "--reference is for workloads whose trace is a file of prompts");
     }
-    int status = trace_open(path, &trace, err);
-    if (status != 0) {
-        return status;
-    }
-    struct prompt_taker taker = questions_taker(c->questions);
-    struct arrival_source source = trace_source(trace);
-    struct arrival row;
-    enum source_reply reply;
-    trace_set_taker(trace, &taker);
-    while ((reply = source.next(source.state, &row, err)) == SOURCE_ROW) {
-    }
-    trace_close(trace);
-    status = reply == SOURCE_BAD ? err_status(err) : 0;
+    const struct prompt_taker taker = questions_taker(c->questions);
+    int status = trace_show_prompts(prompts, &taker, err);
     status = status != 0 ? status : questions_check(c->questions, c->system->whole, err);
     return status != 0 ? status : questions_read_reference(c->questions, err);
 }
@@ -692,6 +680,29 @@ static int open_requests(const struct run_request *request, struct composition *
     }
     compose_write_memory(c->system, text);
     return status;
+}
+
+int compose_check_names(const struct run_request *request, bool *can_be, struct err *err) {
+    struct composition *c = mem_zeroed(1, sizeof *c);
+    struct err trouble = {0};
+    int status = questions_open(&request->questions, &c->questions, &trouble);
+    status = status != 0 ? status : compose_open_system(request, c, &trouble);
+    if (status == 0) {
+        status = open_workload(request, c, NULL, &c->workload, &trouble);
+        /* A file that cannot be read stays so. */
+        trouble.code = trouble.kind == ERR_WORLD ? ERR_UNKNOWN : trouble.code;
+    }
+    *can_be = status == 0;
+    questions_close(c->questions);
+    workload_close(c->workload);
+    system_close(c->system);
+    free(c);
+    if (trouble.code == ERR_UNKNOWN) {
+        *err = trouble;
+        err->kind = ERR_USAGE;
+        return ERR_USAGE;
+    }
+    return 0;
 }
 
 static int check_deadlines(const struct composition *c, struct err *err) {

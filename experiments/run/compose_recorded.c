@@ -39,6 +39,7 @@ static const struct {
     {"runtime.element_bytes", "2", "storage.weights", "bf16"},
     {"runtime.element_bytes", "4", "storage.weights", "f32"},
     {"scheduler.admits_after_preemption", "off", NULL, NULL},
+    {"cache.pool_kernel", "3", NULL, NULL},
 };
 
 /* False where nothing is left of it. */

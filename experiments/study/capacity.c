@@ -362,18 +362,15 @@ static void average(struct finding *finding) {
 static int verdict(const struct capacity *capacity, struct err *err) {
     size_t n = capacity->n_configs * capacity->n_seeds;
     const struct search *failed = NULL;
-    bool ends = false;
     for (size_t i = n; i-- > 0;) {
         const struct search *search = &capacity->searches[i];
-        bool is_wrong = search->err.kind == ERR_USAGE && !capacity->takes_any;
-        failed = search->state == CAPACITY_FAILED && (is_wrong || !ends) ? search : failed;
-        ends = ends || is_wrong;
+        failed = search->state == CAPACITY_FAILED ? search : failed;
         n -= search->state == CAPACITY_FAILED;
     }
     if (*capacity->stop) {
         return err_world(err, "interrupted: the search is not over, and has no answer yet");
     }
-    if ((n == 0 || ends) && failed != NULL) {
+    if (n == 0 && failed != NULL) {
         *err = failed->err;
         return err_status(err);
     }

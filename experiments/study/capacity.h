@@ -86,7 +86,6 @@ struct capacity {
     double tolerance;   /* 0.01: rates within 1 % */
     double fleet_req_s; /* 0: the highest rate is searched; else the fewest replicas that meet it */
     bool curves;        /* try the rates around the capacity */
-    bool takes_any;     /* configurations that make no sense have no result, rather than an end */
     size_t n_configs, n_seeds;
     struct search *searches; /* [n_configs][n_seeds]; the caller's array */
     const volatile sig_atomic_t *stop;
@@ -104,8 +103,8 @@ int capacity_try(const struct capacity *capacity, struct search *search,
  * fewer. Requests are doubled until the answer no longer moves by more than the tolerance. */
 int fleet_find(const struct capacity *capacity, struct search *search, struct err *err);
 
-/* Fails as a whole when it was interrupted, over an invalid configuration (ERR_USAGE),
- * and as the first one did where none has a result. */
+/* Fails as a whole when it was interrupted, and as the first configuration did where none has a
+ * result. */
 int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err);
 void capacity_fini(struct capacity *capacity); /* what it made, not the searches */
 

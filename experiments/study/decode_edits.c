@@ -90,27 +90,42 @@ double edits_give(const struct decode_process *process, const struct edit_row *r
     return rollout_tokens_per_step(&sums);
 }
 
-enum { FEW_REQUESTS = 100, MANY_REQUESTS = 400, MOST_STEPS = 80 };
+enum { FEW_REQUESTS = 100, MANY_REQUESTS = 150, MOST_STEPS = 80 };
 
-static struct decode_process with(const struct decode_process *process, double location,
-                                  double scale) {
+static struct decode_process with(const struct decode_process *process,
+                                  const struct edit_numbers *numbers) {
     struct decode_process trained = *process;
-    trained.edit_location = location;
-    trained.edit_scale = scale;
+    trained.edit_location = numbers->location;
+    trained.edit_structured = numbers->structured;
+    trained.edit_scale = numbers->scale;
     trained.edits = 1;
     return trained;
 }
 
+/* Location, logarithm of the scale, what is added on code and mathematics. */
+enum { N_FITTED = 3 };
+
+static struct edit_numbers numbers_of(const gsl_vector *x) {
+    return (struct edit_numbers){.location = gsl_vector_get(x, 0),
+                                 .scale = exp(gsl_vector_get(x, 1)),
+                                 .structured = gsl_vector_get(x, 2)};
+}
+
+static double rounded(double x) {
+    return round(x * 1e4) / 1e4;
+}
+
 static double misfit(const gsl_vector *x, void *opaque) {
     const struct edits *edits = opaque;
-    double sum = 0, scale = exp(gsl_vector_get(x, 1));
-    if (scale < 0.02 || scale > 10) {
+    const struct edit_numbers numbers = numbers_of(x);
+    double sum = 0;
+    if (numbers.scale < 0.02 || numbers.scale > 10) {
         return 1e3;
     }
     for (size_t i = 0; i < edits->n; i++) {
         const struct edit_row *row = &edits->rows[i];
         if (row->is_fitted) {
-            const struct decode_process trained = with(&row->of, gsl_vector_get(x, 0), scale);
+            const struct decode_process trained = with(&row->of, &numbers);
             sum += pow(log(edits_give(&trained, row, FEW_REQUESTS) / row->printed), 2);
         }
     }
@@ -141,7 +156,7 @@ static double find_moved(const struct edits *edits, size_t i,
 
 static void predict(struct edits *edits, size_t i) {
     struct edit_row *row = &edits->rows[i];
-    struct decode_process trained = with(&row->of, edits->location, edits->scale);
+    struct decode_process trained = with(&row->of, &edits->fitted);
     row->stored = edits_give(&row->of, row, MANY_REQUESTS);
     row->fitted = edits_give(&trained, row, MANY_REQUESTS);
     trained.location = row->moved_location = find_moved(edits, i, &trained);
@@ -150,18 +165,20 @@ static void predict(struct edits *edits, size_t i) {
 
 void edits_fit(struct edits *edits) {
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
-    gsl_vector *x = mem_given(gsl_vector_calloc(2)), *steps = mem_given(gsl_vector_alloc(2));
+    gsl_vector *x = mem_given(gsl_vector_calloc(N_FITTED)),
+               *steps = mem_given(gsl_vector_alloc(N_FITTED));
     gsl_multimin_fminimizer *minimizer =
-        mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, 2));
+        mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, N_FITTED));
     gsl_vector_set_all(steps, 0.5);
-    gsl_multimin_function function = {.f = misfit, .n = 2, .params = edits};
+    gsl_multimin_function function = {.f = misfit, .n = N_FITTED, .params = edits};
     gsl_multimin_fminimizer_set(minimizer, &function, x, steps);
     for (int i = 0; i < MOST_STEPS && gsl_multimin_fminimizer_size(minimizer) > 1e-3; i++) {
         gsl_multimin_fminimizer_iterate(minimizer);
     }
-    const gsl_vector *best = gsl_multimin_fminimizer_x(minimizer);
-    edits->location = round(gsl_vector_get(best, 0) * 1e4) / 1e4;
-    edits->scale = round(exp(gsl_vector_get(best, 1)) * 1e4) / 1e4;
+    const struct edit_numbers best = numbers_of(gsl_multimin_fminimizer_x(minimizer));
+    edits->fitted = (struct edit_numbers){.location = rounded(best.location),
+                                          .scale = rounded(best.scale),
+                                          .structured = rounded(best.structured)};
     for (size_t i = 0; i < edits->n; i++) {
         predict(edits, i);
     }
@@ -178,9 +195,11 @@ static double percent(double ours, double printed) {
 struct table *edits_constants(const struct edits *edits) {
     const struct decode_process *stored = &edits->rows[0].of;
     struct table *table = table_open("constant|fitted|stored");
-    table_add(table, "s %.4f %.4f", "edit_location", edits->location, stored->edit_location);
-    table_add(table, "s %.4f %.4f", "edit_scale", edits->scale, stored->edit_scale);
-    table_add(table, "s - %g", "edit_share (assumed)", stored->edit_share);
+    table_add(table, "s %.4f %.4f", "edit_location", edits->fitted.location, stored->edit_location);
+    table_add(table, "s %.4f %.4f", "edit_structured", edits->fitted.structured,
+              stored->edit_structured);
+    table_add(table, "s %.4f %.4f", "edit_scale", edits->fitted.scale, stored->edit_scale);
+    table_add(table, "s - %g", "edit_share (of sdar-2m-all)", stored->edit_share);
     return table;
 }
 
@@ -210,11 +229,12 @@ void edits_say(const struct edits *edits, FILE *out) {
             n_within, n);
 }
 
-size_t edits_numbers(const struct edits *edits, struct fitted_number out[2]) {
-    out[0] = (struct fitted_number){.key = "edit_location", .value = edits->location};
-    out[1] = (struct fitted_number){.key = "edit_scale", .value = edits->scale};
-    for (size_t i = 0; i < 2; i++) {
+size_t edits_numbers(const struct edits *edits, struct fitted_number out[EDIT_NUMBERS]) {
+    out[0] = (struct fitted_number){.key = "edit_location", .value = edits->fitted.location};
+    out[1] = (struct fitted_number){.key = "edit_scale", .value = edits->fitted.scale};
+    out[2] = (struct fitted_number){.key = "edit_structured", .value = edits->fitted.structured};
+    for (size_t i = 0; i < EDIT_NUMBERS; i++) {
         snprintf(out[i].section, sizeof out[i].section, "%s", shape);
     }
-    return 2;
+    return EDIT_NUMBERS;
 }

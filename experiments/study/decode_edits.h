@@ -1,11 +1,13 @@
 /* The edit model: what a process of LLaDA2.0 says where LLaDA2.1 is decoded, which is trained to
  * replace tokens (sim/decode/process.h). experiments/study/paper/edit_modes.csv has the printed
- * tokens a pass of LLaDA2.1-mini in its two modes. Two constants of the shape, edit_location and
- * edit_scale, are fitted to the rows of role `fitted`, by least squares of logarithms: those of the
- * two tasks in the middle of what LLaDA2.0 decodes a pass. The other rows are predicted.
+ * tokens a pass of LLaDA2.1-mini in its two modes. Three constants of the shape, edit_location,
+ * edit_scale and edit_structured, are fitted to the rows of role `fitted`, by least squares of
+ * logarithms: those of one task of code and mathematics, where the report of LLaDA2.1 says that its
+ * modes gain most, and of one that is neither. The other rows are predicted.
  *
  * A pass of these numbers is any that may change a token; the one that stores a block is none,
- * since more is printed than a third of a block a pass. edit_share is assumed. */
+ * since more is printed than a third of a block a pass. edit_share is that of a small model of
+ * ours. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_DECODE_EDITS_H
 #define UNMASK_EXPERIMENTS_STUDY_DECODE_EDITS_H
 
@@ -17,7 +19,12 @@
 #include "sim/base/input/csv.h"
 #include "sim/decode/process.h"
 
-enum { EDITS_MOST_ROWS = 64 };
+enum { EDITS_MOST_ROWS = 128, EDIT_NUMBERS = 3 };
+
+/* edit_location, edit_scale and edit_structured. */
+struct edit_numbers {
+    double location, scale, structured;
+};
 
 /* Texts are borrowed from the table. */
 struct edit_row {
@@ -35,7 +42,7 @@ struct edits {
     struct csv csv;
     struct edit_row rows[EDITS_MOST_ROWS];
     size_t n;
-    double location, scale; /* fitted */
+    struct edit_numbers fitted;
 };
 
 /* A bad row is a sentence with file and line. The path is borrowed. */
@@ -55,6 +62,6 @@ struct table *edits_table(const struct edits *edits);
 void edits_say(const struct edits *edits, FILE *out);
 
 /* The numbers of experiments/study/decode.ini that were fitted. */
-size_t edits_numbers(const struct edits *edits, struct fitted_number out[2]);
+size_t edits_numbers(const struct edits *edits, struct fitted_number out[EDIT_NUMBERS]);
 
 #endif

@@ -121,8 +121,8 @@ int plot_pair(struct plot_request *request, struct tables *tables, struct err *e
     char *any = tables_text(tables, query);
     if (any[0] == '\0') {
         status = err_usage(err,
-                           "--against: no run of another %s has the seed and the place of one of "
-                           "%s, so that no two can be compared",
+                           "--against: no run differs from one with %s = %s in that alone and has "
+                           "its seed, so that no two can be compared",
                            request->against.key, request->against.value);
     }
     free(any);

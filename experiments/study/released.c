@@ -44,27 +44,52 @@ int released_named(const char *name, struct released *out, struct err *err) {
     return (int)err->kind;
 }
 
-/* A line of those that are, or are not, published, each once. Of designs also what was. */
-static void print_those(const char *const *systems, size_t n, bool published, FILE *out) {
+int released_lacks(const char *name, const struct feature **out, struct err *err) {
+    const struct system_request request = {.system = name, .gpu = "h200", .roofline = true};
+    struct system *system = NULL;
+    const int status = system_open(&request, &system, err);
+    *out = status == 0 ? feature_lacked(system, WHERE_CUDA) : NULL;
+    system_close(system);
+    return status;
+}
+
+/* What a line says of the systems that it names. */
+enum line { RUN_LIVE, AS_DESIGNED, PUBLISHED, LINES };
+
+static const char *const begins[LINES] = {"designs", "designs", "published"};
+static const char *const says[LINES] = {
+    "as designed, on our own runtime, which no one has released",
+    "as designed, simulated only as shipped (`unmask list systems` says why)",
+    "stands for the code that was released, simulated only"};
+
+/* LINES: a system that is not shipped, or that cannot be read. */
+static enum line line_of(const char *name, struct released *released) {
+    struct err err = {0};
+    const struct feature *lacked;
+    if (system_list(is_it, (void *)(uintptr_t)name, &err) != 1 ||
+        released_named(name, released, &err) != 0 || released_lacks(name, &lacked, &err) != 0) {
+        return LINES;
+    }
+    return released->is_published ? PUBLISHED : lacked != NULL ? AS_DESIGNED : RUN_LIVE;
+}
+
+/* A line of those of which it says the same, each once. Of designs also what was released. */
+static void print_those(const char *const *systems, size_t n, enum line line, FILE *out) {
     char near[16 * RELEASED_NAME_CHARS] = "";
     size_t n_named = 0;
     for (size_t i = 0; i < n; i++) {
         struct released released;
-        struct err err = {0};
         bool is_again = systems[i] == NULL;
         for (size_t k = 0; !is_again && k < i; k++) {
             is_again = systems[k] != NULL && strcmp(systems[k], systems[i]) == 0;
         }
-        if (is_again || system_list(is_it, (void *)(uintptr_t)systems[i], &err) != 1 ||
-            released_named(systems[i], &released, &err) != 0 ||
-            released.is_published != published) {
+        if (is_again || line_of(systems[i], &released) != line) {
             continue;
         }
-        fprintf(out, "%s%s",
-                n_named > 0 ? ", "
-                : published ? "published    "
-                            : "designs      ",
-                systems[i]);
+        if (n_named == 0) {
+            fprintf(out, "%-13s", begins[line]);
+        }
+        fprintf(out, "%s%s", n_named > 0 ? ", " : "", systems[i]);
         n_named++;
         size_t used = strlen(near);
         if (released.near[0] != '\0' && strstr(near, released.near) == NULL) {
@@ -72,17 +97,16 @@ static void print_those(const char *const *systems, size_t n, bool published, FI
         }
     }
     if (n_named > 0) {
-        bool has_near = !published && near[0] != '\0';
-        fprintf(out, "%s%s%s\n",
-                published ? ": stands for the code that was released"
-                          : ": as designed, on our own runtime, which no one has released",
-                has_near ? "; released code: " : "", has_near ? near : "");
+        bool has_near = line != PUBLISHED && near[0] != '\0';
+        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; released code: " : "",
+                has_near ? near : "");
     }
 }
 
 void released_print(const char *const *systems, size_t n, FILE *out) {
-    print_those(systems, n, false, out);
-    print_those(systems, n, true, out);
+    for (int line = 0; line < LINES; line++) {
+        print_those(systems, n, (enum line)line, out);
+    }
 }
 
 /* The model's name on Hugging Face, or ours where it has none there. */

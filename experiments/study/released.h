@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "engine/supported.h"
 #include "sim/system/system.h"
 
 enum { RELEASED_CHARS = 640, RELEASED_NAME_CHARS = 64 };
@@ -20,8 +21,11 @@ struct released {
 /* By the name alone: without a command. */
 int released_named(const char *name, struct released *out, struct err *err);
 
-/* Two lines at most, which of these shipped systems are designs and which were published: names
- * may repeat, be NULL or of no shipped system. */
+/* What of a shipped system, with its own model on one GPU, no engine runs; NULL: it runs live. */
+int released_lacks(const char *name, const struct feature **out, struct err *err);
+
+/* Three lines at most: which of these shipped systems are designs and which were published, and
+ * which of them are simulated only. Names may repeat, be NULL or of no shipped system. */
 void released_print(const char *const *systems, size_t n, FILE *out);
 
 /* Of a resolved system. */

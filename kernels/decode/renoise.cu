@@ -83,18 +83,37 @@ static __device__ __forceinline__ void add_weight(struct row_read &r, float logi
 
 /* Token i, if its noise may lift it above `most`, which some token has reached: noise is -log(-log
  * u), and -log u is no less than 1 - u, so that few need the logarithms. */
-static __device__ __forceinline__ void add_draw(struct row_read &r, float logit, int i, double t,
-                                                float inverse, uint64_t key, float most) {
+static __device__ __forceinline__ void add_draw(struct row_read &r, float logit, int i,
+                                                uint64_t of_others, double t, float inverse,
+                                                uint64_t key, float most) {
     enum { ONE = 1 << 24 };
-    const int rest = ONE - 2 * (int)(keyed_bits(key, (uint64_t)i) >> 41) - 1; /* 1 - u, times it */
+    const int rest =
+        ONE - 2 * (int)(keyed_bits(key, of_others + i) >> 41) - 1; /* 1 - u, times it */
     const float reach = exp2_fast((logit * inverse - most) * LOG2_E);
     if ((float)rest > reach * (1.01f * ONE)) {
         return;
     }
-    const double noisy = (double)logit / t + (double)keyed_noise(key, (uint64_t)i);
+    const double noisy = (double)logit / t + (double)keyed_noise(key, of_others + i);
     if (noisy > r.drawn_at) {
         r.drawn_at = noisy;
         r.drawn = i;
+    }
+}
+
+/* What was found of a row; by one thread. */
+static __device__ __forceinline__ void write_row(const struct call_renoise &call, int64_t row,
+                                                 const struct row_read &r) {
+    if (call.part) {
+        call.part[row] = {r.drawn_at,
+                          r.largest,
+                          r.sum,
+                          r.weighed,
+                          call.first_token + r.token,
+                          call.first_token + r.drawn};
+    } else {
+        call.token[row] = r.token;
+        call.drawn[row] = r.drawn;
+        call.entropy[row] = logf(r.sum) - r.weighed / r.sum;
     }
 }
 
@@ -111,6 +130,7 @@ static __global__ void __launch_bounds__(RENOISE_THREADS)
     const double t = (double)call.by[row].temperature;
     const float inverse = (float)(1 / t);
     const uint64_t key = call.key[row];
+    const uint64_t of_others = (uint64_t)call.first_token; /* tokens of the ranks before */
     struct row_read mine = {-INFINITY, -INFINITY, 0, 0, 0, 0};
     float most = -INFINITY; /* of the warp */
     for (int base = 0; base < call.n_vocab; base += RENOISE_THREADS * EACH) {
@@ -135,7 +155,7 @@ static __global__ void __launch_bounds__(RENOISE_THREADS)
 #pragma unroll
             for (int j = 0; j < EACH; j++) {
                 add_weight(mine, x[j], inverse);
-                add_draw(mine, x[j], first + j, t, inverse, key, most);
+                add_draw(mine, x[j], first + j, of_others, t, inverse, key, most);
             }
         }
         if (__any_sync(~0u, mine.drawn_at > before)) {
@@ -159,10 +179,29 @@ static __global__ void __launch_bounds__(RENOISE_THREADS)
         for (int warp = 1; warp < RENOISE_THREADS / 32; warp++) {
             mine = row_merge(mine, of_warp[warp], inverse);
         }
-        call.token[row] = mine.token;
-        call.drawn[row] = mine.drawn;
-        call.entropy[row] = logf(mine.sum) - mine.weighed / mine.sum;
+        write_row(call, row, mine);
     }
+}
+
+/* A thread a row. */
+static __global__ void __launch_bounds__(RANKS_COMBINE_THREADS)
+    renoise_combine_kernel(const struct call_renoise_combine call) {
+    const int row = blockIdx.x * RANKS_COMBINE_THREADS + threadIdx.x;
+    if (row >= call.n_rows) {
+        return;
+    }
+    const float inverse = 1 / call.by[row].temperature;
+    struct row_read all = {-INFINITY, -INFINITY, 0, 0, 0, 0};
+    for (int rank = 0; rank < call.n_ranks; rank++) {
+        const struct renoise_part p = call.parts[(int64_t)rank * call.n_rows + row];
+        const struct row_read r = {p.drawn_at,       (float)p.largest, (float)p.sum,
+                                   (float)p.weighed, p.token,          p.drawn};
+        all = rank == 0 ? r : row_merge(all, r, inverse);
+    }
+    call.token[row] = all.token;
+    call.drawn[row] = all.drawn;
+    call.entropy[row] = logf(all.sum) - all.weighed / all.sum;
+    call.confidence[row] = isnan(call.confidence[row]) ? NAN : 1 / all.sum;
 }
 
 /* A block a row. */
@@ -231,6 +270,19 @@ extern "C" cudaError_t kernel_renoise(const struct call_renoise *call, cudaStrea
     if (call->n_rows > 0) {
         launch(call->n_vocab % 8 == 0 ? renoise_kernel<8> : renoise_kernel<1>,
                (unsigned)call->n_rows, RENOISE_THREADS, 0, stream, *call);
+    }
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t kernel_renoise_combine(const struct call_renoise_combine *call,
+                                              cudaStream_t stream) {
+    if (call->n_rows < 0 || call->n_ranks < 1 || call->n_ranks > CALL_MAX_RANKS) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_rows > 0) {
+        renoise_combine_kernel<<<(unsigned)((call->n_rows + RANKS_COMBINE_THREADS - 1) /
+                                            RANKS_COMBINE_THREADS),
+                                 RANKS_COMBINE_THREADS, 0, stream>>>(*call);
     }
     return cudaGetLastError();
 }

@@ -22,6 +22,8 @@ enum err_code {
     ERR_NO_ROOM,   /* the system does not fit into its device: an answer, not a failure */
     ERR_NO_PRICES, /* there are none of the source that was asked for; the same */
     ERR_STARVES,   /* a scheduler leaves requests waiting for ever: the run is there until then */
+    ERR_UNKNOWN,   /* a name that nothing has or a value that its key never takes: a slip, whatever
+                      stands beside it */
 };
 
 /* Filled once, where the facts are known; callers above pass it on unchanged. */
@@ -46,6 +48,7 @@ static inline int err_status(const struct err *err) {
 #define err_no_room(err, ...) (err_set((err), ERR_WORLD, ERR_NO_ROOM, __VA_ARGS__), err_status(err))
 #define err_starves(err, ...) (err_set((err), ERR_WORLD, ERR_STARVES, __VA_ARGS__), err_status(err))
 #define err_usage(err, ...)   (err_set((err), ERR_USAGE, ERR_CODE_NONE, __VA_ARGS__), err_status(err))
+#define err_unknown(err, ...) (err_set((err), ERR_USAGE, ERR_UNKNOWN, __VA_ARGS__), err_status(err))
 
 /* Of a function that returns a status and has `err`: leaves it with a sentence. */
 #define REFUSE_UNLESS(holds, ...)                                                                  \

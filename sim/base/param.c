@@ -73,8 +73,8 @@ void param_defaults(const struct param *table, size_t n, void *state) {
 static int bad_value(const struct param *param, const char *owner, const char *place,
                      const char *text, struct err *err) {
     if (param->type == PARAM_BOOL) {
-        return err_usage(err, "%s: '%s' is not a value for %s of %s: expected on or off", place,
-                         text, param->name, owner);
+        return err_unknown(err, "%s: '%s' is not a value for %s of %s: expected on or off", place,
+                           text, param->name, owner);
     }
     if (param->type == PARAM_WORD) {
         char words[256] = "";
@@ -83,10 +83,10 @@ static int bad_value(const struct param *param, const char *owner, const char *p
             snprintf(words + used, sizeof words - used, "%s%s", i == 0 ? "" : ", ",
                      param->words[i]);
         }
-        return err_usage(err, "%s: '%s' is not a value for %s of %s: expected one of %s", place,
-                         text, param->name, owner, words);
+        return err_unknown(err, "%s: '%s' is not a value for %s of %s: expected one of %s", place,
+                           text, param->name, owner, words);
     }
-    return err_usage(
+    return err_unknown(
         err, "%s: '%s' is not a value for %s of %s: expected %s from %.10g to %.10g (%s%s)", place,
         text, param->name, owner, param->type == PARAM_F64 ? "a number" : "a whole number",
         param->min, param->max, param->unit,

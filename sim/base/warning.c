@@ -28,6 +28,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_PROCESS_STOPPED] = "process-stopped",
     [WARNING_MEMORY_AS_FREE] = "memory-as-free",
     [WARNING_PROFILE_OF_OTHER] = "profile-of-another-model",
+    [WARNING_CLOCK_UNKNOWN] = "clock-unknown",
     [WARNING_EXPERTS_BY_CHANCE] = "experts-by-chance",
     [WARNING_ANSWERS_ASSUMED] = "answers-assumed",
     [WARNING_ARCHITECTURE_UNKNOWN] = "architecture-unknown",

@@ -27,6 +27,7 @@ enum warning_code {
     WARNING_PROCESS_STOPPED,      /* and continued, or the machine slept */
     WARNING_MEMORY_AS_FREE,       /* a live run takes less memory than its system says */
     WARNING_PROFILE_OF_OTHER,     /* the profile that was named is of another model's calibration */
+    WARNING_CLOCK_UNKNOWN,        /* the profile does not say how a card slows under load */
     WARNING_EXPERTS_BY_CHANCE,    /* a mixture is priced for as many experts as chance hits */
     WARNING_ANSWERS_ASSUMED,      /* answers are taken to fill the canvas */
     WARNING_ARCHITECTURE_UNKNOWN, /* a model's class is known to no family: its model_type's runs */

@@ -1,5 +1,7 @@
 #include "sim/decode/block.h"
 
+#include <string.h>
+
 #include "sim/base/err.h"
 
 void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
@@ -20,34 +22,13 @@ void block_begin(struct block_state *block, enum block_cache cache, uint32_t len
 }
 
 uint32_t block_pending(const struct block_state *block, uint8_t *pending) {
-    for (uint32_t i = 0; i < block->length; i++) {
-        pending[i] = block->uncached[i];
-    }
+    memcpy(pending, block->uncached, block->length);
     return block->n_uncached;
 }
 
 uint32_t block_known_in_front(const struct block_state *block) {
-    uint32_t n = 0;
-    while (n < block->length && !block->masked[n]) {
-        n++;
-    }
-    return n;
-}
-
-/* Whether position i, run in this pass, which commits n_chosen, has been run in decoded form and
- * may be left out. */
-static bool is_ready(const struct block_state *block, uint32_t i, uint32_t n_chosen) {
-    switch (block->cache) {
-    case BLOCK_WHOLE:
-    case BLOCK_PARTS:
-        return block->n_masked == 0 && !block->is_revised;
-    case BLOCK_DELAYED:
-        return !block->masked[i] &&
-               (block->recent == 0 || block->later[i] + n_chosen >= block->recent);
-    case BLOCK_NEIGHBOUR:
-        return !block->masked[i] && (i + 1 == block->length || !block->masked[i + 1]);
-    }
-    return false;
+    const uint8_t *first = memchr(block->masked, 1, block->length);
+    return first != NULL ? (uint32_t)(first - block->masked) : block->length;
 }
 
 /* Whether position i, which the pass kept or left out, may be revised or masked again. */
@@ -72,8 +53,9 @@ static bool may_all_change(const struct block_state *block, const uint8_t *keep,
 bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
     const uint8_t may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
     const uint8_t *masked = block->masked, *uncached = block->uncached;
+    const uint32_t length = block->length;
     uint8_t wrong = 0, changes = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
+    for (uint32_t i = 0; i < length; i++) {
         const uint8_t runs = keep[i] != 0, commits = outcome[i] == OUTCOME_COMMIT;
         const uint8_t is_change = outcome[i] > OUTCOME_COMMIT;
         const uint8_t may_be_left = masked[i] | (uncached[i] ^ 1) | may_run_a_part;
@@ -105,21 +87,52 @@ static void count_later(struct block_state *block, const uint8_t *outcome, uint3
     }
 }
 
-/* What the pass ran: how far it reached, and what of it need not run again. */
+/* Positions first .. end, run in this pass, need not run again but where it changed them, or where
+ * they are masked, or the ones `ahead` of them. */
+static void settle(struct block_state *block, const uint8_t *keep, const uint8_t *outcome,
+                   uint32_t first, uint32_t end, uint32_t ahead) {
+    const uint8_t *masked = block->masked;
+    uint8_t *uncached = block->uncached;
+    uint32_t n = 0;
+    for (uint32_t i = first; i < end; i++) {
+        const uint8_t waits = (masked[i] != 0) | (masked[i + ahead] != 0);
+        const uint8_t is_settled = (keep[i] != 0) & (outcome[i] <= OUTCOME_COMMIT) & (waits ^ 1);
+        uncached[i] &= is_settled ^ 1;
+        n += is_settled;
+    }
+    block->n_uncached -= n;
+}
+
+/* As `settle`, of those that others followed enough of. */
+static void settle_later(struct block_state *block, const uint8_t *keep, const uint8_t *outcome,
+                         uint32_t n_commits) {
+    for (uint32_t i = 0; i < block->length; i++) {
+        if (block->later[i] + n_commits >= block->recent) {
+            settle(block, keep, outcome, i, i + 1, 0);
+        }
+    }
+}
+
+/* What the pass, which commits n_commits, ran: how far it reached, and what of it has been run in
+ * decoded form and may be left out. */
 static void note_run(struct block_state *block, const uint8_t *keep, const uint8_t *outcome,
                      uint32_t n_commits) {
-    const bool may_be_ready =
-        block->n_masked == 0 || (block->cache != BLOCK_WHOLE && block->cache != BLOCK_PARTS);
-    int32_t last = (int32_t)block->length - 1;
+    const bool in_whole = block->cache == BLOCK_WHOLE || block->cache == BLOCK_PARTS;
+    const uint32_t length = block->length;
+    int32_t last = (int32_t)length - 1;
     while (last > block->frontier && !keep[last]) {
         last--;
     }
     block->frontier = last > block->frontier ? last : block->frontier;
-    for (uint32_t i = 0; may_be_ready && i < block->length; i++) {
-        if (keep[i] && outcome[i] <= OUTCOME_COMMIT && is_ready(block, i, n_commits)) {
-            block->uncached[i] = 0;
-            block->n_uncached--;
-        }
+    if (in_whole) {
+        settle(block, keep, outcome, 0, block->n_masked == 0 && !block->is_revised ? length : 0, 0);
+    } else if (block->cache == BLOCK_NEIGHBOUR) {
+        settle(block, keep, outcome, 0, length - 1, 1);
+        settle(block, keep, outcome, length - 1, length, 0);
+    } else if (block->recent > 0) {
+        settle_later(block, keep, outcome, n_commits);
+    } else {
+        settle(block, keep, outcome, 0, length, 0);
     }
 }
 
@@ -136,9 +149,11 @@ bool block_try(struct block_state *block, const uint8_t *keep, const uint8_t *ou
     }
     const bool changes = found->n[OUTCOME_REVISE] + found->n[OUTCOME_AGAIN] > 0;
     block->is_revised = block->is_revised && (block->n_masked > 0 || changes);
+    const uint32_t length = block->length;
     uint8_t *masked = block->masked;
-    for (uint32_t i = 0; i < block->length; i++) {
-        masked[i] = outcome[i] == OUTCOME_NONE ? masked[i] : outcome[i] == OUTCOME_AGAIN;
+    for (uint32_t i = 0; i < length; i++) {
+        const uint8_t stays = outcome[i] == OUTCOME_NONE, again = outcome[i] == OUTCOME_AGAIN;
+        masked[i] = (masked[i] & stays) | again;
     }
     block->n_masked += found->n[OUTCOME_AGAIN] - found->n[OUTCOME_COMMIT];
     block->passes++;

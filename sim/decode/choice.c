@@ -10,7 +10,8 @@ void choice_init(struct choice *choice, uint32_t most) {
                               .margin = mem_zeroed(most, sizeof(float)),
                               .entropy = mem_zeroed(most, sizeof(float)),
                               .offset = mem_zeroed(most, sizeof(uint32_t)),
-                              .picked = mem_zeroed(most, 1)};
+                              .picked = mem_zeroed(most, 1),
+                              .draws = mem_zeroed(most, sizeof(double))};
     for (int i = 0; i < 3; i++) {
         choice->values[i] = mem_zeroed(most, sizeof(float));
     }
@@ -22,6 +23,7 @@ void choice_fini(struct choice *choice) {
     free(choice->entropy);
     free(choice->offset);
     free(choice->picked);
+    free(choice->draws);
     for (int i = 0; i < 3; i++) {
         free(choice->values[i]);
     }
@@ -62,6 +64,17 @@ void choice_see(struct choice *choice, const struct choice_asked *asked, struct 
                                  .confidence = choice->values[0],
                                  .margin = statistics ? choice->values[1] : NULL,
                                  .entropy = statistics ? choice->values[2] : NULL};
+}
+
+void choice_surest(struct choice *choice, const struct choice_asked *asked, uint32_t most,
+                   uint8_t *outcome) {
+    struct decode_view view = *asked->view;
+    const uint32_t n = asked->block->length - asked->waiting;
+    view.wanted = asked->keep;
+    view.block_length = n;
+    memset(outcome + n, OUTCOME_NONE, asked->waiting);
+    process_surest(asked->process, asked->seed, &view, most, choice->draws, choice->offset,
+                   outcome);
 }
 
 uint32_t choice_mark(const struct choice *choice, uint32_t length, uint8_t *outcome) {

@@ -18,6 +18,7 @@ struct choice {
     float *values[3];                     /* the same of the positions that are asked for */
     uint32_t *offset, n;                  /* their places in the block, and how many they are */
     uint8_t *picked;
+    double *draws;
 };
 
 /* Of a pass. */
@@ -40,6 +41,11 @@ void choice_fini(struct choice *choice);
 
 /* The arrays of `seen` are the choice's own, until the next pass. Credit is given once a call. */
 void choice_see(struct choice *choice, const struct choice_asked *asked, struct decode_seen *seen);
+
+/* Marks in `outcome` the `most` positions that are surest, where nothing else is asked of them: no
+ * statistics, credit or smoothing, and process_ranks_by_draws. */
+void choice_surest(struct choice *choice, const struct choice_asked *asked, uint32_t most,
+                   uint8_t *outcome);
 
 /* Sets the outcome of every position of the block, a commit or none; returns how many are commits.
  */

@@ -22,13 +22,29 @@ enum {
     COLUMN_ANSWER,
     COLUMN_FROM,
     COLUMN_SOURCE,
+    COLUMN_DOMAIN,
     COLUMN_LOCATION,
     COLUMN_ERROR,
 };
-static const char *const columns[] = {
-    "process", "model",     "benchmark",    "workloads",   "shape",         "counts",
-    "printed", "threshold", "block_tokens", "temperature", "answer_tokens", "transferred_from",
-    "source",  "location",  "error",        NULL};
+static const char *const columns[] = {"process",
+                                      "model",
+                                      "benchmark",
+                                      "workloads",
+                                      "shape",
+                                      "counts",
+                                      "printed",
+                                      "threshold",
+                                      "block_tokens",
+                                      "temperature",
+                                      "answer_tokens",
+                                      "transferred_from",
+                                      "source",
+                                      "domain",
+                                      "location",
+                                      "error",
+                                      NULL};
+
+static const char structured[] = "structured";
 
 static const char *const counts[] = {"per-pass", "run-per-token", NULL};
 
@@ -71,6 +87,11 @@ static int read_row(struct csv *csv, struct location *row, struct err *err) {
                              .source = csv_field(csv, COLUMN_SOURCE),
                              .error = csv_field(csv, COLUMN_ERROR),
                              .line = csv->line.number};
+    const char *domain = csv_field(csv, COLUMN_DOMAIN);
+    row->is_structured = strcmp(domain, structured) == 0;
+    if (domain[0] != '\0' && !row->is_structured) {
+        return csv_bad(csv, COLUMN_DOMAIN, "structured, or nothing", err);
+    }
     const char *slash = strchr(row->process, '/');
     if (slash == NULL || slash == row->process || slash[1] == '\0') {
         return csv_bad(csv, COLUMN_PROCESS, "MODEL/TASK", err);

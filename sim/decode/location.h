@@ -27,7 +27,8 @@ struct location {
     double printed;
     struct decode_conditions at;
     double location;
-    uint64_t line; /* of the file */
+    bool is_structured; /* code or mathematics: edit_structured of its shape counts */
+    uint64_t line;      /* of the file */
 };
 
 struct locations {

@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "kernels/rules/credit.h"
 #include "sim/base/rng.h"
@@ -91,17 +92,79 @@ static void draw_independent(const struct decode_process *process, uint64_t seed
     }
 }
 
+static const struct draw_rule *rule_of(const struct decode_process *process,
+                                       const struct decode_view *view) {
+    return view->drawing != NULL ? view->drawing : &process->drawing;
+}
+
+/* Whether confidences are others than the most likely tokens' at the temperature. */
+static bool is_drawn(const struct decode_process *process, const struct decode_view *view) {
+    const struct draw_rule *by = rule_of(process, view);
+    return by->draws || (by->of == DRAW_OF_KEPT && (by->top_k > 0 || by->top_p < 1));
+}
+
+bool process_ranks_by_draws(const struct decode_process *process, const struct decode_view *view) {
+    return process->independent && process->a >= 1 && process->a <= 4 && process->b == 1 &&
+           view->behind_text == 0 && !is_drawn(process, view);
+}
+
+/* Which of n draws has the largest confidence, the first of equal ones; those up to `least` have
+ * less for certain. */
+static uint32_t surest_of(const struct decode_process *process, const double *draws, uint32_t n,
+                          double least) {
+    uint32_t best = 0;
+    float most = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const float now = draws[k] > least ? inside(root(1 - (1 - draws[k]), process->a)) : 0;
+        best = now > most ? k : best;
+        most = now > most ? now : most;
+    }
+    return best;
+}
+
+/* The same, and its draw is 0 from now on. Draws that lie further apart than rounding to single
+ * precision hides are compared as they are. */
+static uint32_t take_surest(const struct decode_process *process, double *draws, uint32_t n) {
+    double most = 0, second = 0;
+    uint32_t best = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const double draw = draws[k], lesser = draw > most ? most : draw;
+        best = draw > most ? k : best;
+        most = draw > most ? draw : most;
+        second = lesser > second ? lesser : second;
+    }
+    const double least = most < 0x1p-10 ? 0 : most * (1 - 0x1p-20);
+    if (second > least) {
+        best = surest_of(process, draws, n, least);
+    }
+    draws[best] = 0;
+    return best;
+}
+
+void process_surest(const struct decode_process *process, uint64_t seed,
+                    const struct decode_view *view, uint32_t most, double *draws, uint32_t *offset,
+                    uint8_t *surest) {
+    const uint64_t key = rng_key(seed, view->request, view->step);
+    uint32_t n = 0;
+    memset(surest, 0, view->block_length);
+    for (uint32_t i = 0, place = 0; i < view->block_length; i++) {
+        offset[n] = i;
+        if (view->masked[i]) {
+            draws[n] = rng_at(key, place++);
+            n += view->wanted == NULL || view->wanted[i];
+        }
+    }
+    for (uint32_t found = 0; found < most && found < n; found++) {
+        surest[offset[take_surest(process, draws, n)]] = 1;
+    }
+}
+
 /* The power that the temperature raises probabilities to; 0: they stay as they are. */
 static double sharpness(const struct decode_process *process, const struct decode_view *view) {
     const double temperature =
         view->drawing != NULL ? (double)view->drawing->temperature : process->temperature;
     bool stays = temperature == 0 || temperature == 1;
     return stays ? 0 : 1 / temperature;
-}
-
-static const struct draw_rule *rule_of(const struct decode_process *process,
-                                       const struct decode_view *view) {
-    return view->drawing != NULL ? view->drawing : &process->drawing;
 }
 
 /* The second token's share of what the first leaves, before any temperature. */
@@ -198,6 +261,10 @@ static double lost_logit(const struct walk *walk, uint32_t i) {
                rng_bell(walk->difficulty_key, walk->view->block_start + (uint64_t)i);
 }
 
+static double edit_start(const struct decode_process *process) {
+    return process->edit_location + (process->is_structured ? process->edit_structured : 0);
+}
+
 /* Of position i, visited in ascending order; s is `sharpness`. */
 static float confidence_at(struct walk *walk, double s, uint64_t tail_key, uint32_t i) {
     const struct decode_process *process = walk->process;
@@ -207,7 +274,7 @@ static float confidence_at(struct walk *walk, double s, uint64_t tail_key, uint3
         x = lost_logit(walk, i);
     }
     if (process->edits && !is_behind_text(walk->view, i)) {
-        x = process->edit_location + process->edit_scale * x;
+        x = edit_start(process) + process->edit_scale * x;
     }
     if (s > 0 && !is_behind_text(walk->view, i)) {
         double q = second_share(process, tail_key, walk->view->block_start + (uint64_t)i);
@@ -237,12 +304,6 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
             walk.gap = 0;
         }
     }
-}
-
-/* Whether confidences are others than the most likely tokens' at the temperature. */
-static bool is_drawn(const struct decode_process *process, const struct decode_view *view) {
-    const struct draw_rule *by = rule_of(process, view);
-    return by->draws || (by->of == DRAW_OF_KEPT && (by->top_k > 0 || by->top_p < 1));
 }
 
 /* What there is at position i, and what its token's probability is of. */
@@ -326,7 +387,7 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
 static bool is_wrong(const struct decode_process *process, float confidence, float bar) {
     double p = (double)confidence;
     if (process->edits && !process->independent) {
-        p = sigmoid((log(p / (1 - p)) - process->edit_location) / process->edit_scale);
+        p = sigmoid((log(p / (1 - p)) - edit_start(process)) / process->edit_scale);
     }
     return process->edit_share * (1 - p) > 1 - (double)bar;
 }

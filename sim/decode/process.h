@@ -69,7 +69,7 @@
  * the one of whose family it is, and is right as often: with `edits`, after the x above and before
  * any temperature,
  *
- *     x -> edit_location + edit_scale x
+ *     x -> edit_location + edit_scale x          + edit_structured on code and mathematics
  *
  * A token that was chosen at the first x has to be replaced where edit_share (1 - its confidence by
  * the first x) is above 1 - bar, and is replaced in a pass where, by the present x of its position
@@ -124,6 +124,8 @@ struct decode_process {
     double delta_distance, delta_noise, delta_behind;
     double tail, tail_spread;
     double edit_location, edit_scale, edit_share; /* with edits */
+    double edit_structured; /* is added to edit_location where is_structured */
+    bool is_structured;     /* of code or mathematics; its row of locations.csv says so */
     double insert_share, delete_share; /* of edits, where positions are inserted and dropped */
     uint32_t edits; /* 1: of a model trained to replace tokens; its user's, as these are: */
     double
@@ -152,6 +154,16 @@ struct decode_process process_kumaraswamy(double a, double b);
 /* confidence[block_length]: in (0, 1) where masked and wanted, else 0. */
 void process_confidence(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, float *confidence);
+
+/* Whether the surest positions can be told by their draws alone. */
+bool process_ranks_by_draws(const struct decode_process *process, const struct decode_view *view);
+
+/* Then surest[block_length] is 1 at as many positions, masked and wanted, that have the largest
+ * confidences, the earlier of equal ones, and 0 elsewhere; draws and offset [block_length] are
+ * room. */
+void process_surest(const struct decode_process *process, uint64_t seed,
+                    const struct decode_view *view, uint32_t most, double *draws, uint32_t *offset,
+                    uint8_t *surest);
 
 /* margin and entropy[block_length] of confidences that were drawn: in [0, confidence], where tokens
  * are drawn in [0, 1], and not above 0 where masked, else 0. */

@@ -40,6 +40,7 @@ static const struct param params[] = {
     REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
     REAL(tail_spread, "1", 0, 100, "spread of that logit between positions and steps"),
     REAL(edit_location, "0", -100, 100, "of a model trained to replace tokens: logit said at 0"),
+    REAL(edit_structured, "0", -100, 100, "what is added to it on code and mathematics"),
     REAL(edit_scale, "1", 0.01, 100, "what such a model makes of a unit of the logit"),
     REAL(edit_share, "1", 0, 1, "share of wrong tokens that such a model would replace"),
     REAL(insert_share, "0", 0, 0.5, "share of its edits that insert a position (LLaDA2.2)"),
@@ -104,8 +105,8 @@ static int unknown_process(const struct config *config, const struct locations *
         names[n++] = entry->section;
     }
     char hint[NAME_HINT_CHARS];
-    return err_usage(err, "%s: there is no decode process '%s'%s", config->path, name,
-                     name_hint(name, names, hint));
+    return err_unknown(err, "%s: there is no decode process '%s'%s", config->path, name,
+                       name_hint(name, names, hint));
 }
 
 static void take_errors(const struct config *config, const char *section,
@@ -294,6 +295,7 @@ static int of_location(const struct locations *locations, const struct location 
     if (status == 0) {
         out->location = row->location;
         out->at = row->at;
+        out->is_structured = row->is_structured;
         state_located(&config, row, out);
     }
     config_fini(&config);

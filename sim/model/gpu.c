@@ -20,9 +20,9 @@ const struct param gpu_params[] = {
     KEY("sms", PARAM_U32, sms, "1", 1, 4096, "streaming multiprocessors"),
     KEY("compute_capability", PARAM_U32, compute_capability, "1", 0, 999,
         "89 is sm_89, 942 is gfx942 (0: no GPU)"),
-    BYTES("memory", memory_bytes, "as nvidia-smi reports it"),
+    BYTES("memory", memory_bytes, "its memory, as nvidia-smi reports it"),
     PARAM("l2", PARAM_I64, struct gpu, l2_bytes, "bytes", "0", 0, 1e15,
-          "of its L2 cache (0: 32 MiB, assumed)"),
+          "size of its L2 cache (0: 32 MiB, assumed)"),
     PEAK(peak_bf16_flops, "dense, fp32 accumulation, FLOP/s, data sheet"),
     OPTIONAL(peak_fp64_flops, "double precision outside tensor cores, FLOP/s, data sheet (0: a "
                               "hundredth of bf16, assumed)"),

@@ -36,7 +36,7 @@ const struct param model_params[] = {
     COUNT(local_window, "0", 0, 1 << 24,
           "positions that a query of a local layer sees, its own among them (0: all of them)"),
     COUNT(global_every, "0", 0, 1024,
-          "of this many layers one sees everything, the last of them (0: all layers are alike)"),
+          "one layer in this many sees everything, the last of them (0: all layers are alike)"),
     COUNT(global_kv_heads, "0", 0, 1024, "key-value heads of these [model.global_every > 0]"),
     COUNT(global_head_dim, "0", 0, 1024, "channels of a head of these [model.global_every > 0]"),
     FLAG(global_values_are_keys,
@@ -440,6 +440,7 @@ struct model model_of_kind(const struct model *model, bool global) {
     kind.head_dim = heads.head_dim;
     kind.local_window = heads.local_window;
     kind.rotary_dim = global ? 0 : model->rotary_dim;
+    kind.kv_copies = global ? model->global_kv_copies : model->kv_copies;
     kind.global_every = 0;
     kind.global_values_are_keys = heads.values_are_keys;
     return kind;

@@ -99,9 +99,10 @@ struct model {
     bool norm_topk;      /* the chosen experts' weights are divided by their sum */
     double routed_scale; /* and then multiplied by this */
     /* One rank's share (sim/model/ranks.h): how many GPUs hold the model together, and among how
-     * many the experts are divided, and on how many of them each key-value head stands; heads,
-     * widths, vocabulary and experts above are then the rank's. 0: all of the model. */
-    uint32_t ranks, expert_ranks, kv_copies;
+     * many the experts are divided, and on how many of them each key-value head stands, one of
+     * global layers, too; heads, widths, vocabulary and experts above are then the rank's. 0: all
+     * of the model. */
+    uint32_t ranks, expert_ranks, kv_copies, global_kv_copies;
     bool whole_head; /* but the vocabulary is not divided: each rank has the whole output head */
 };
 

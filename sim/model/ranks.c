@@ -25,8 +25,8 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
         {"tokens in its vocabulary", whole->vocab},
     };
     if (ranks == 0 || ranks > MAX_RANKS || (ranks & (ranks - 1)) != 0) {
-        return err_usage(err, "a model is held by 1, 2, 4 or 8 GPUs together, not by %" PRIu32,
-                         ranks);
+        return err_unknown(err, "a model is held by 1, 2, 4 or 8 GPUs together, not by %" PRIu32,
+                           ranks);
     }
     if (experts && whole->experts == 0) {
         return err_usage(err, "%s has no experts to divide: set expert_parallel = off",
@@ -53,6 +53,7 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
     rank->kv_heads = whole->kv_heads > ranks ? whole->kv_heads / ranks : 1;
     rank->kv_copies = whole->kv_heads < ranks ? ranks / whole->kv_heads : 1;
     rank->global_kv_heads = global > ranks ? global / ranks : global > 0;
+    rank->global_kv_copies = global > 0 && global < ranks ? ranks / global : 1;
     rank->conditioning_ffn /= ranks;
     rank->ffn /= ranks;
     rank->shared_ffn /= ranks;

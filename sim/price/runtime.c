@@ -28,66 +28,67 @@ const struct param runtime_params[] = {
     FLAG(varlen_attention,
          "prefills and single queries in one call of FlashAttention-2, long "
          "sequences split in small batches only [model.attention = autoregressive]"),
-    FLAG(batch_invariant, "the same bits for a request whatever else is in the batch; costs speed "
-                          "on a GPU, which no price includes [backend = cpu|cuda]"),
+    FLAG(batch_invariant, "a request's bits do not depend on the rest of the batch; slower on a "
+                          "GPU, which no price includes [backend = cpu|cuda]"),
     FLAG(vmm, "live runs map memory for workspace and cached rows as steps need it "
               "[backend = cpu|cuda]"),
-    PARAM_ONE_OF(
-        "host_mode", struct runtime, host_mode, host_mode_words, "overlaps",
-        "whether the host runs ahead of the device; loops: but for the time of each request "
-        "[priced = on and host_terms = on]"),
+    PARAM_ONE_OF("host_mode", struct runtime, host_mode, host_mode_words, "overlaps",
+                 "whether the host runs ahead of the device; loops: all but its time for each "
+                 "request does [priced = on and host_terms = on]"),
     NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10,
-           "per step with a refresh [priced = on]"),
+           "host time of a step with a refresh [priced = on]"),
     NUMBER("host_reuse_ns", host_step_ns[HOST_REUSE], "ns", 1e10,
-           "per step of reuse alone [priced = on and reuses = on]"),
+           "host time of a step of reuse alone [priced = on and reuses = on]"),
     NUMBER("host_select_ns", host_step_ns[HOST_SELECT], "ns", 1e10,
-           "per step with a selection [priced = on and selects = on]"),
+           "host time of a step with a selection [priced = on and selects = on]"),
     NUMBER("host_request_refresh_ns", host_request_ns[HOST_REFRESH], "ns", 1e10,
-           "and for each request in refresh [priced = on]"),
+           "host time for each request in refresh [priced = on]"),
     NUMBER("host_request_reuse_ns", host_request_ns[HOST_REUSE], "ns", 1e10,
-           "and for each request in reuse [priced = on and reuses = on]"),
+           "host time for each request in reuse [priced = on and reuses = on]"),
     NUMBER("host_request_select_ns", host_request_ns[HOST_SELECT], "ns", 1e10,
-           "and for each request that selects [priced = on and selects = on]"),
-    LAUNCH_KINDS("launches", launches_step, "launches of such a step"),
-    LAUNCH_KINDS("launches_request", launches_request, "and for each request"),
+           "host time for each request that selects [priced = on and selects = on]"),
+    LAUNCH_KINDS("launches", launches_step, "launches of a step of this kind"),
+    LAUNCH_KINDS("launches_request", launches_request, "launches for each request of this kind"),
     NUMBER("host_sync_refresh_ns", host_sync_ns[HOST_REFRESH], "ns", 1e10,
-           "per step, the device waits for a host that runs ahead: the code synchronises "
-           "[priced = on and runtime.host_mode = overlaps]"),
+           "time that the device waits in a step for a host that runs ahead, where the code "
+           "synchronises [priced = on and runtime.host_mode = overlaps]"),
     NUMBER("host_sync_reuse_ns", host_sync_ns[HOST_REUSE], "ns", 1e10,
-           "the same in a step of reuse alone [priced = on and runtime.host_mode = overlaps and "
-           "reuses = on]"),
+           "time that the device waits so in a step of reuse alone [priced = on and "
+           "runtime.host_mode = overlaps and reuses = on]"),
     NUMBER("host_sync_layer_ns", host_sync_layer_ns, "ns", 1e10,
-           "and for each layer of a step of reuse alone [priced = on and runtime.host_mode = "
-           "overlaps and reuses = on]"),
+           "time that the device waits so for each layer of a step of reuse alone [priced = on and "
+           "runtime.host_mode = overlaps and reuses = on]"),
+    NUMBER("product_ratio", product_ratio, "1", 10,
+           "time of products over the profile's, which was measured at the power limit; 0: 1 "
+           "[priced = on]"),
     NUMBER(
-        "product_ratio", product_ratio, "1", 10,
-        "products over the profile's, which was measured at the power limit; 0: 1 [priced = on]"),
-    NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7,
-           "device time of a launch beyond those [priced = on and launches = on]"),
-    FLAG(whole_head, "of several ranks each has the whole output head; off: its share of it "
-                     "[tensor_parallel > 1]"),
-    NUMBER(
-        "host_visit_ns", host_visit_ns, "ns", 1e10,
-        "each time that the scheduler is asked, while the device waits, whatever host_mode says of "
-        "launches; further steps of its batch pay none [priced = on]"),
+        "small_kernel_ns", small_kernel_ns, "ns", 1e7,
+        "device time of a launch beyond those of the step graph [priced = on and launches = on]"),
+    FLAG(whole_head,
+         "each rank has the whole output head; off: its share of it [tensor_parallel > 1]"),
+    NUMBER("host_visit_ns", host_visit_ns, "ns", 1e10,
+           "host time each time that the scheduler is asked, while the device waits, whatever "
+           "host_mode says; further steps of its batch pay none [priced = on]"),
     NUMBER("host_visit_request_ns", host_visit_request_ns, "ns", 1e10,
-           "and for each request of the batch [priced = on]"),
+           "host time then for each request of the batch [priced = on]"),
     NUMBER("host_visit_cached_ns", host_visit_cached_ns, "ns", 1e7,
-           "and for each cached row of its requests, to find and enter prefixes [priced = on and "
-           "prefix_caching = on]"),
+           "host time then for each cached row of its requests, to find and enter prefixes [priced "
+           "= on and prefix_caching = on]"),
     NUMBER("host_plan_ns", host_plan_ns, "ns", 1e11,
-           "each plan that a released search makes of a step, while the device waits: one for each "
-           "number of chunks that it tries and one of what it found [priced = on and allocator = "
-           "planned]"),
+           "host time of each plan that a released search makes of a step, while the device waits: "
+           "one for each number of chunks that it tries and one of what it found [priced = on and "
+           "allocator = planned]"),
     NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
-           "for each request, once its logits are there [priced = on and runtime.host_mode = "
-           "by-layers]"),
-    HOST_KINDS("host_layer", "_ns", host_layer_ns, "and for each layer of such a step"),
+           "host time for each request, once its logits are there [priced = on and "
+           "runtime.host_mode = by-layers]"),
+    HOST_KINDS("host_layer", "_ns", host_layer_ns,
+               "host time for each layer of a step of this kind"),
     HOST_KINDS("host_layer_request", "_ns", host_layer_request_ns,
-               "and for each layer and request"),
-    LAUNCH_KINDS("launches_layer", launches_layer, "and for each layer of such a step"),
+               "host time for each layer and request of this kind"),
+    LAUNCH_KINDS("launches_layer", launches_layer,
+                 "launches for each layer of a step of this kind"),
     LAUNCH_KINDS("launches_layer_request", launches_layer_request,
-                 "and for each layer and request"),
+                 "launches for each layer and request of this kind"),
 };
 const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0];
 

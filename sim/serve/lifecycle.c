@@ -689,7 +689,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         decides = true;
     }
     if (status == 0 && !window_front_is_open(request) && replica->steps_ahead > 0) {
-        /* The host does not look yet: the same step once more. */
+        /* Inside an unrolled group: the step repeats without host synchronisation. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
         return 0;

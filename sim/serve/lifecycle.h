@@ -18,10 +18,12 @@ struct tracked {
     /* In two lines of the processor's cache: first what changes whenever a span ends. */
     _Alignas(64) uint32_t steps_planned; /* steps_to_change when the present span was planned */
     uint32_t span_holds;       /* steps for which the span does not depend on what they commit */
-    uint64_t tokens_processed; /* this and the next four are columns of request.def */
-    uint64_t tokens_after_end;
-    uint32_t steps_after_end, refresh_steps, answer_tokens, first_block_tokens;
-    uint32_t replica;    /* that it waits or runs at */
+    uint64_t tokens_processed; /* columns of request.def, as are the next three; */
+    uint32_t refresh_steps, answer_tokens, first_block_tokens;
+#define KEPT(...)
+#define SUMMED(type, name, ...) type name;
+#include "sim/serve/request.def" /* those that the loop alone counts */
+    uint32_t replica;            /* that it waits or runs at */
     uint32_t last_end;   /* STOP_WINDOW, once an end of text is decided in a block in flight: where
                             the last block that passes decide on ends; else 0 */
     uint64_t listed;     /* the last scheduling decision that listed the request */

@@ -45,6 +45,10 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
         system->decoder->credit(system->decoder_state, &p->credit);
         p->earned = mem_reserved(2 * (size_t)n_slots * window, sizeof *p->earned);
     }
+    p->by_order = system->decoder->count != NULL && system->decoder->reads_statistics == 0 &&
+                  p->entropy == NULL && p->earned == NULL && p->confidence == NULL &&
+                  p->seen == NULL && !system->moves && !system->speculates && !system->revises &&
+                  system->settings.iteration != ITERATION_SMOOTH;
 }
 
 void positions_fini(struct positions *p) {
@@ -317,11 +321,15 @@ struct planned_block positions_block(const struct positions *p, uint32_t slot) {
 }
 
 static void count_kept(const uint8_t *keep, uint32_t length, uint32_t *n_kept, uint32_t *reach) {
-    *n_kept = *reach = 0;
+    uint32_t n = 0, end = length;
     for (uint32_t i = 0; i < length; i++) {
-        *n_kept += keep[i] != 0;
-        *reach = keep[i] ? i + 1 : *reach;
+        n += keep[i] != 0;
     }
+    while (end > 0 && !keep[end - 1]) {
+        end--;
+    }
+    *n_kept = n;
+    *reach = end;
 }
 
 void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, uint32_t *reach) {
@@ -359,7 +367,7 @@ uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
     const uint8_t *keep = row(p, p->keep, slot);
     uint32_t n = 0;
     for (uint32_t i = 0; i < block->length; i++) {
-        n += keep[i] && block->masked[i];
+        n += (keep[i] != 0) & (block->masked[i] != 0);
     }
     return n;
 }
@@ -561,6 +569,13 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
     }
 }
 
+/* Of a decoder that counts: whether it takes the surest, and these are known by their draws. */
+static bool ranks_by_draws(const struct positions *p, const struct decode_rule *rule,
+                           const struct decode_view *view) {
+    return rule->rank == RANK_CONFIDENCE && rule->temperature == 0 &&
+           process_ranks_by_draws(&p->system->process, view);
+}
+
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
  * Where a record says the number, the same confidences give the same choice. A device's confidences
  * are not recorded: of its records only the number is right. */
@@ -587,6 +602,14 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),
     };
+    struct decode_rule rule;
+    if (p->by_order) {
+        rule = decoder_rule(decoder, p->system->decoder_state, &before);
+        if (ranks_by_draws(p, &rule, &view)) {
+            choice_surest(&p->choice, &asked, count, row(p, p->outcome, slot));
+            return;
+        }
+    }
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
     if (p->system->moves) {
@@ -601,7 +624,9 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
         seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
     }
-    struct decode_rule rule = decoder_rule(decoder, p->system->decoder_state, &before);
+    if (!p->by_order) {
+        rule = decoder_rule(decoder, p->system->decoder_state, &before);
+    }
     if (seen.n == 0) {
         if (p->blocks[slot].is_revised) {
             revise(p, slot, &rule, &view);

@@ -36,6 +36,7 @@ struct positions {
     uint8_t *alone;    /* room for flags of a window, where drafts are checked */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */
+    bool by_order;     /* of the choice only which positions are surest is read */
     struct choice choice;
 };
 
@@ -71,8 +72,8 @@ void positions_extend(struct positions *positions, uint32_t slot, const struct r
 void positions_forget(struct positions *positions, uint32_t slot);
 
 /* Before the request's next step is planned: how many positions it runs (or would run if it reused
- * what it lists) and what an eviction leaves of them. known: the executor alone will know what an
- * eviction leaves, so that nothing is drawn and all stay. Commits nothing. */
+ * what it lists) and what an eviction leaves of them. known: the executor decides evictions, so
+ * that nothing is drawn and all positions are assumed to survive. Commits nothing. */
 void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
                     bool known);
 

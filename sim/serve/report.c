@@ -75,8 +75,6 @@ struct request_record report_record_of(const struct lifecycle *life, uint32_t sl
         .first_block_tokens = tracked->first_block_tokens,
         .tokens_processed = tracked->tokens_processed,
         .committed_tokens = request->committed_tokens,
-        .steps_after_end = tracked->steps_after_end,
-        .tokens_after_end = tracked->tokens_after_end,
         .prefix_tokens = tracked->prefix_tokens,
         .shared_tokens = shared != NULL ? shared->shared_tokens : 0,
         .shared_with = shared != NULL ? shared->shared_with : 0,
@@ -92,6 +90,9 @@ struct request_record report_record_of(const struct lifecycle *life, uint32_t sl
         .sampling_seed = request->sampling.seed,
         .revised_tokens = tracked->revised_tokens,
         .pause_ns = tracked->pause_ns,
+#define KEPT(...)
+#define SUMMED(type, name, ...) .name = tracked->name,
+#include "sim/serve/request.def"
     };
 }
 

@@ -27,9 +27,10 @@ struct graph_options {
     struct storage storage; /* of weights, activations and cached rows; zeros: bf16. Logits as the
                                head writes them are wider by as much as activations. */
     bool statistics;        /* the margin and entropy of each row, besides its confidence */
-    bool draws;            /* tokens are drawn from stored logits, or their confidences tempered, */
-    bool draws_kept;       /* among the most likely ones, which are looked for */
-    uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */
+    bool draws;      /* tokens are drawn from stored logits, or their confidences tempered, */
+    bool draws_kept; /* among the most likely ones, which are looked for */
+    bool host_reads_logits; /* once the step is done: stored ones stay until then */
+    uint32_t credit_slots;  /* tokens of a row's list of credit; 0: decoders give none */
     bool smooths; /* probabilities of each logit row make an embedding that the next step adds
                      to its input (sim/decode/smooth.h); logits are stored */
 };

@@ -2,6 +2,8 @@
 #include "kernels/rules/draw.h"
 #include "sim/step/builder_parts.h"
 
+enum { RENOISE_PART_BYTES = 40 }; /* what a rank finds of a row (kernels/calls.h, renoise_part) */
+
 int64_t graph_credit_bytes(const struct graph_options *options) {
     /* How many entries, padding; a token and a number for each. */
     return (2LL * options->credit_slots + 2) * F32_BYTES;
@@ -28,7 +30,9 @@ static int add_candidates(struct builder *b) {
  * its own part. */
 static bool ranks_read_logits(const struct builder *b) {
     return model_ranks(b->m) > 1 && !b->m->whole_head &&
-           (b->options->draws || b->options->credit_slots > 0 || b->options->smooths);
+           (b->options->draws || b->options->credit_slots > 0 || b->options->smooths ||
+            b->options->host_reads_logits ||
+            (b->m->uniform_noise && b->options->sampler_bytes == 0));
 }
 
 /* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
@@ -202,6 +206,16 @@ static bool expects(const struct builder *b) {
  * probabilities, or -1. */
 static int add_renoising(struct builder *b, int logits, int decided) {
     struct graph *g = b->g;
+    if (b->options->sampler_bytes == 0 && ranks_read_logits(b)) {
+        const struct sending parts =
+            add_sending(b, "parts of rows", "gathered parts", RENOISE_PART_BYTES);
+        graph_add_op(g, "draw", OP_DRAW, b->sampled, LIST(logits, decided), LIST(parts.sent));
+        graph_add_op(g, "draws all-gather", OP_ALL_GATHER, b->sampled, LIST(parts.sent),
+                     LIST(parts.gathered));
+        graph_add_op(g, "draw of ranks", OP_DRAW_PART, b->sampled, LIST(parts.gathered, decided),
+                     LIST(decided));
+        return -1;
+    }
     if (b->options->sampler_bytes == 0) {
         graph_add_op(g, "draw", OP_DRAW, b->sampled, LIST(logits, decided), LIST(decided));
         return -1;
@@ -283,6 +297,9 @@ static int add_stored_logits(struct builder *b, int normed) {
     }
     if (expected >= 0) {
         add_expectation(b, logits, decided, probabilities, expected);
+    }
+    if (b->options->host_reads_logits) {
+        graph_add_barrier(g, logits);
     }
     if (!b->options->samples_output) {
         graph_end_loop(g, decided);

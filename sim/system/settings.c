@@ -78,8 +78,8 @@ const struct param system_params[] = {
         "experts of a layer that one block's tokens hit (0: as published for the model, else by "
         "random choice; all experts: by random choice)"),
     CHOICE("expert_router", expert_router, expert_router_words, "trained",
-           "whose choice of experts is priced, whatever the source of prices: that of the trained "
-           "router (experts_hit) or of random weights, as in live runs without a checkpoint "
+           "router whose choice of experts is priced, whatever the source of prices: the trained "
+           "one (experts_hit) or one of random weights, as in live runs without a checkpoint "
            "[model.experts > 0]"),
     KEY("evict_wait_ns", PARAM_F64, evict_wait_ns, "ns", "0", 0, 1e9,
         "time that a step in which FOCUS evicts waits for the host to choose [evicts = on]"),
@@ -203,7 +203,7 @@ const struct param system_params[] = {
     WHOLE(top_k, "tokens", "0", 0, 1 << 19,
           "sample among the k most likely tokens (0: all) [sampling = on or probabilities = kept]"),
     KEY("top_p", PARAM_F64, top_p, "1", "1", 0, 1,
-        "of these, sample among the most likely until their probabilities exceed p (1: all) "
+        "sample among the most likely of these until their probabilities exceed p (1: all) "
         "[sampling = on or probabilities = kept]"),
     CHOICE(
         "probabilities", probabilities, probabilities_words, "released",

@@ -9,6 +9,7 @@
 #include "sim/base/num.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
+#include "sim/policy/decoder/speculation.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/price/profile_share.h"
 #include "sim/system/lmax.h"
@@ -271,6 +272,11 @@ static void take_way(struct system *s) {
     s->speculates = s->decoder->way == DECODER_SPECULATES;
 }
 
+/* Drafts are accepted by chances that the host reads off logits. */
+static bool draws_drafts(const struct system *s) {
+    return s->speculates && ((const struct speculation *)s->decoder_state)->accept == ACCEPT_RATIO;
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s, asked->longest_canvas_tokens);
     int status = system_refuse(s, err);
@@ -298,6 +304,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .lead_layers = s->rows.lead_layers,
         .storage = system_storage(s),
         .draws = system_reads_logits(s),
+        .host_reads_logits = !s->runtime.fused_head && (s->moves || draws_drafts(s)),
         .draws_kept = s->settings.top_k > 0 || s->settings.top_p < 1,
         .statistics = s->decoder->reads_statistics != 0 || s->cache->reads_entropy != 0 ||
                       asked->statistics ||

@@ -82,9 +82,9 @@ static int unknown_system(const struct system_files *files, const char *name, st
     add_names(&files->shipped, names, add_names(&files->own, names, 0));
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    return err_usage(err, "unknown system '%s'%s%s%s%s (`unmask list systems` prints them all)",
-                     name, has_own ? " in " : "", has_own ? files->own.path : "",
-                     has_own ? " and the shipped systems" : "", hint);
+    return err_unknown(err, "unknown system '%s'%s%s%s%s (`unmask list systems` prints them all)",
+                       name, has_own ? " in " : "", has_own ? files->own.path : "",
+                       has_own ? " and the shipped systems" : "", hint);
 }
 
 /* The reason given for a setting that was inferred; a later section's replaces it. */
@@ -133,9 +133,22 @@ static void warn_of_profile(const struct system *s, struct warnings *warnings) {
     }
 }
 
+/* A calibration that rested for the highest clock, and was too short to tell how a card slows. */
+static void warn_of_clock(const struct system *s, struct warnings *warnings) {
+    const char *power = s->profile != NULL ? profile_note(s->profile, "power") : NULL;
+    if (power != NULL && strncmp(power, "not known", strlen("not known")) == 0) {
+        warnings_add(warnings, WARNING_CLOCK_UNKNOWN, (double)NAN,
+                     "%s prices steps at the card's highest clock, for its power was not measured: "
+                     "two H200s under load took 17 %% longer than simulated so; calibrate --clocks "
+                     "with more --minutes",
+                     s->profile_path[0] != '\0' ? s->profile_path : "the profile");
+    }
+}
+
 void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
     const struct model *model = s->whole;
     warn_of_profile(s, warnings);
+    warn_of_clock(s, warnings);
     if (s->hides_shipped) {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "%s is the user's system, not the shipped one of that name", s->name);

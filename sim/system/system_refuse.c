@@ -1,12 +1,11 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/bicache.h"
-#include "sim/policy/cache/sliding.h"
+#include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/renoise.h"
-#include "sim/policy/decoder/several_blocks.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
@@ -149,7 +148,7 @@ static int check_leading(const struct system *s, struct err *err) {
                          numbers->layers, layers, s->model->title);
     }
     const bool shares = settings->prefix_caching; /* without, all canvases run whole */
-    const bool cuts = s->scheduler->grows != 0 || strcmp(s->scheduler->policy.name, "static") == 0;
+    const bool cuts = s->scheduler->grows != 0 || (s->scheduler->needs & NEEDS_FIRST_LARGEST) != 0;
     const char *without = s->model->mask != MASK_BIDIRECTIONAL          ? "cache = exact"
                           : shares && cuts                              ? "scheduler = continuous"
                           : settings->iteration != ITERATION_PLAIN      ? "iteration = plain"
@@ -159,14 +158,14 @@ static int check_leading(const struct system *s, struct err *err) {
     return without == NULL
                ? 0
                : err_usage(err,
-                           "cache bicache shares prefixes of bidirectional models, each run by "
-                           "itself in one piece: set %s",
-                           without);
+                           "cache %s shares prefixes of bidirectional models, each run by itself "
+                           "in one piece: set %s",
+                           s->cache->policy.name, without);
 }
 
 /* The keys and values of a prompt in a bidirectional model depend on the canvas after it. */
 static int check_prefixes(const struct system *s, struct err *err) {
-    if (s->cache == &cache_bicache) {
+    if (s->cache->way == CACHE_LEADS) {
         return check_leading(s, err);
     }
     if (!s->settings.prefix_caching || s->rows.kind == ROW_EXACT) {
@@ -256,10 +255,13 @@ static const struct {
     bool is_below;
 } ordered[] = {{"low", "high", false}, {"least", "most", false}, {"to", "from", true}};
 
-static double scheduler_number(const struct system *s, const struct param *param) {
+/* The value of a policy's parameter; none: NaN. */
+static double policy_number(const struct param *param, const void *state) {
     char text[64];
-    double number = 0;
-    (void)num_f64(param_text(param, s->scheduler_state, text, sizeof text), &number);
+    double number = NAN;
+    if (param != NULL) {
+        (void)num_f64(param_text(param, state, text, sizeof text), &number);
+    }
     return number;
 }
 
@@ -272,7 +274,8 @@ static int check_bounds(const struct system *s, struct err *err) {
             (lower->type != PARAM_F64 && lower->type != PARAM_U32)) {
             continue;
         }
-        const double a = scheduler_number(s, lower), b = scheduler_number(s, upper);
+        const double a = policy_number(lower, s->scheduler_state);
+        const double b = policy_number(upper, s->scheduler_state);
         if (a > b || (ordered[i].is_below && a >= b)) {
             return err_usage(
                 err, "scheduler %s wants scheduler.%s %s scheduler.%s, and has %g and %g",
@@ -402,6 +405,34 @@ static int check_revising(const struct system *s, struct err *err) {
                                        decoder, without);
 }
 
+/* The tokens by which a canvas moves are two of the model's, neither of them its mask. */
+static int check_moving(const struct system *s, struct err *err) {
+    static const char *const keys[] = {"decoder.delete_token", "decoder.insert_token"};
+    const char *decoder = s->decoder->policy.name;
+    if (s->decoder->way != DECODER_MOVES) {
+        return 0;
+    }
+    const struct joint_indel *numbers = s->decoder_state;
+    const uint32_t ids[] = {numbers->delete_token, numbers->insert_token};
+    if (ids[0] > 0 && ids[0] == ids[1]) {
+        return err_usage(err,
+                         "decoder %s would drop and insert positions by the same token: set %s or "
+                         "%s to another than %u",
+                         decoder, keys[0], keys[1], ids[0]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (ids[i] > 0 && (ids[i] >= s->model->vocab || ids[i] == s->model->mask_token)) {
+            return err_usage(err,
+                             "%s = %u is %s of %s: set the id of a token that the model writes, "
+                             "below %u",
+                             keys[i], ids[i],
+                             ids[i] == s->model->mask_token ? "the mask" : "no token",
+                             s->model->title, s->model->vocab);
+        }
+    }
+    return 0;
+}
+
 /* Chances that drafts are accepted by are of whole distributions, as the model has them. */
 static bool checks_cut_draws(const struct system *s) {
     const struct settings *settings = &s->settings;
@@ -479,15 +510,15 @@ static int check_several_decoder(const struct system *s, const char *where, stru
                          "decoders` prints others)",
                          decoder->policy.name, fault, where);
     }
-    const struct several_blocks *numbers = s->decoder_state;
-    return decoder != &decoder_several_blocks ||
-                   numbers->complete >= s->settings.block_add_threshold
-               ? 0
-               : err_usage(err,
+    const double complete = policy_number(
+        param_find(decoder->policy.params, decoder->policy.n_params, "complete"), s->decoder_state);
+    return complete < s->settings.block_add_threshold
+               ? err_usage(err,
                            "a block is added when %g of the one before is decided and commits in "
                            "every step from %g on: set decoder.complete to block_add_threshold at "
                            "least",
-                           s->settings.block_add_threshold, numbers->complete);
+                           s->settings.block_add_threshold, complete)
+               : 0;
 }
 
 static int check_several_cache(const struct system *s, struct err *err) {
@@ -505,7 +536,7 @@ static int check_several_cache(const struct system *s, struct err *err) {
                          "is %s: set static_blocks = off",
                          s->model->title, attention_mask_names[s->model->mask]);
     }
-    const bool slides = s->settings.window_slides && s->cache == &cache_sliding;
+    const bool slides = s->settings.window_slides && s->cache->way == CACHE_SLIDES;
     if (slides || s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
         return 0;
     }
@@ -538,7 +569,7 @@ static int check_sliding(const struct system *s, struct err *err) {
                          s->model->shifted_logits ? "of shifted logits"
                                                   : attention_mask_names[s->model->mask]);
     }
-    if (s->rows.kind != ROW_NONE && s->cache != &cache_sliding) {
+    if (s->rows.kind != ROW_NONE && s->cache->way != CACHE_SLIDES) {
         return err_usage(err,
                          "cache %s renews by blocks, and a window that slides has none: set cache "
                          "= sliding or none",
@@ -700,10 +731,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,        check_prefixes,     check_swap,    check_rows,
-        check_bounds,   check_needs,       check_said_rows,    check_credit,  check_revising,
-        check_drawing,  check_smoothing,   check_sample_scope, check_storage, check_several,
-        check_sliding,  check_speculation, check_local_layers, check_noise};
+        check_settings, check_mask,    check_prefixes,    check_swap,         check_rows,
+        check_bounds,   check_needs,   check_said_rows,   check_credit,       check_revising,
+        check_moving,   check_drawing, check_smoothing,   check_sample_scope, check_storage,
+        check_several,  check_sliding, check_speculation, check_local_layers, check_noise};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

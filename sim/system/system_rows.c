@@ -21,7 +21,7 @@ static void take_depth(struct system *s) {
 }
 
 void system_ask_rows(struct system *s) {
-    if (s->cache == &cache_bicache) {
+    if (s->cache->way == CACHE_LEADS) {
         take_depth(s);
     }
     const struct request request = {.prompt_tokens = FAR,

@@ -38,6 +38,14 @@ static bool cuts(const struct sampling *asked) {
     return asked->top_k > 1 || (asked->top_p > 0 && asked->top_p <= SAMPLING_UNIT);
 }
 
+/* Chances that drafts are accepted by are of whole distributions, as the model has them. */
+static bool cuts_chances(const struct system *system, const struct sampling *asked) {
+    const bool is_tempered =
+        asked->temperature > 0 && asked->temperature != (uint64_t)SAMPLING_UNIT + 1;
+    return system->speculates && system->settings.sampling && !is_greedy(asked) &&
+           (is_tempered || cuts(asked));
+}
+
 int system_check_sampling(const struct system *system, const struct sampling *asked,
                           struct err *err) {
     const struct settings *settings = &system->settings;
@@ -51,6 +59,12 @@ int system_check_sampling(const struct system *system, const struct sampling *as
                          "a temperature above 0 draws tokens, and system %s takes the most likely "
                          "ones: set sampling = on",
                          system->name);
+    }
+    if (cuts_chances(system, asked)) {
+        return err_usage(err,
+                         "decoder %s accepts drafts by chances of whole distributions: ask for a "
+                         "temperature of 1 or 0, top_k = 0 and top_p = 1",
+                         system->decoder->policy.name);
     }
     if (settings->sampling && !searches && model_ranks(system->model) > 1 && !is_greedy(asked) &&
         cuts(asked)) {

@@ -109,6 +109,7 @@ static int choose_policy(struct system *s, enum system_part part, const struct s
         char text[sizeof err->text];
         snprintf(text, sizeof text, "%s", err->text);
         snprintf(err->text, sizeof err->text, "%.120s: %.880s", setting->place, text);
+        err->code = ERR_UNKNOWN;
         return (int)err->kind;
     }
     void *state;

@@ -337,7 +337,8 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
             code == WARNING_REPEATED || code == WARNING_FEW_SEEDS ||
             code == WARNING_NOT_DISTINGUISHABLE || code == WARNING_RUNS_DIFFER ||
             code == WARNING_FEW_REQUESTS || code == WARNING_DEVICE_SHARED ||
-            code == WARNING_DEVICE_SLOWED || code == WARNING_PROCESS_STOPPED;
+            code == WARNING_DEVICE_SLOWED || code == WARNING_PROCESS_STOPPED ||
+            code == WARNING_CLOCK_UNKNOWN;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
     }
 }

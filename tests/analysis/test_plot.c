@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "analysis/plot/course.h"
 #include "analysis/plot/gnuplot.h"
@@ -329,7 +330,7 @@ TEST(bars_of_a_group_stand_side_by_side_around_its_middle) {
     /* Rates from 0.1 to 0.4, three hundredths more on either side, in the smallest figure that
      * holds two rows of panels and a note. */
     ck_assert_ptr_nonnull(strstr(asked, "\nset xrange [0.091:0.409]\n"));
-    ck_assert_ptr_nonnull(strstr(asked, " size 920,718 "));
+    ck_assert_ptr_nonnull(strstr(asked, " size 920,716 "));
 }
 
 /* From 0 to 210 a tic every 50: 4.2 labels of three digits and two more, 7 pixels each. */
@@ -652,6 +653,70 @@ TEST(a_bound_is_a_pale_bar) {
     const char *svg = read_all(in_folder("fig.svg"));
     ck_assert(strstr(svg, "0.850000") != NULL && strstr(svg, "0.250000") != NULL);
     remove_files((const char *const[]){"fig.svg"}, 1);
+}
+
+/* ---- sizes of text ---- */
+
+/* Whether a compressed part of a PDF sets text of so many points, as cairo writes it. */
+static bool pdf_has_text_of(const char *path, const char *points) {
+    static unsigned char bytes[1 << 20], plain[1 << 22];
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    char words[64];
+    bool is_there = false;
+    fclose(file);
+    snprintf(words, sizeof words, "\n%s 0 0 -%s ", points, points);
+    for (size_t at = 0; at < n && !is_there; at++) {
+        const unsigned char *part = memmem(bytes + at, n - at, "stream\n", 7);
+        if (part == NULL) {
+            break;
+        }
+        at = (size_t)(part - bytes) + 6;
+        z_stream stream = {.next_in = bytes + at + 1,
+                           .avail_in = (uInt)(n - at - 1),
+                           .next_out = plain,
+                           .avail_out = sizeof plain};
+        ck_assert_int_eq(inflateInit(&stream), Z_OK);
+        (void)inflate(&stream, Z_FINISH);
+        is_there = memmem(plain, stream.total_out, words, strlen(words)) != NULL;
+        inflateEnd(&stream);
+    }
+    return is_there;
+}
+
+/* A character's width over the figure's, as gnuplot reckons it. */
+static double share_of_a_character(enum gnuplot_format format) {
+    FILE *script = tmpfile();
+    struct err err = {0};
+    gnuplot_set_output(script, in_folder("share.out"), format, 640, 480, NULL);
+    fprintf(script, "plot 1\nset print '%s'\n", in_folder("share"));
+    fputs("print 1.0 * GPVAL_TERM_HCHAR / GPVAL_TERM_XSIZE\n", script);
+    ck_assert_msg(gnuplot_run(script, &err) == 0, "%s", err.text);
+    fclose(script);
+    double share = atof(read_all(in_folder("share")));
+    remove(in_folder("share"));
+    remove(in_folder("share.out"));
+    return share;
+}
+
+TEST(text_is_of_one_size_in_every_format) {
+    struct err err = {0};
+    if (!gnuplot_has(GNUPLOT_PDF)) {
+        return;
+    }
+    make_folder();
+    ck_assert_int_eq(figure_write(&figure, in_folder("fig"), FIGURE_SVG | FIGURE_PDF, &err), 0);
+    const char *svg = read_all(in_folder("fig.svg"));
+    ck_assert_ptr_nonnull(strstr(svg, "font-size=\"12.00\"")); /* pixels: 9 points at 96 an inch */
+    ck_assert_ptr_nonnull(strstr(svg, "font-size=\"9.00\""));  /* and the note's 6.75 */
+    ck_assert(pdf_has_text_of(in_folder("fig.pdf"), "9"));
+    ck_assert(pdf_has_text_of(in_folder("fig.pdf"), "6.75"));
+    ck_assert(!pdf_has_text_of(in_folder("fig.pdf"), "12"));
+    const double png = share_of_a_character(GNUPLOT_PNG), pdf = share_of_a_character(GNUPLOT_PDF);
+    ck_assert_double_eq_tol(png, pdf, 0.04 * pdf);
+    ck_assert_double_eq_tol(pdf * 640, 7.6, 0.5); /* a digit of 12 pixels */
+    remove_files((const char *const[]){"fig.svg", "fig.pdf"}, 2);
 }
 
 SUITE("plot")

@@ -714,6 +714,68 @@ TEST(the_most_likely_token_is_the_settled_one_as_often_as_confidence_says) {
     }
 }
 
+/* As to draw confidences, round them to single precision and take the largest. In the steps named
+ * the largest two of all 4,096 round to one number, and the earlier has the smaller draw. */
+TEST(the_surest_positions_are_those_whose_confidences_are_the_largest) {
+    enum { N = 4096, STEPS = 300 };
+    static const uint32_t equal_in[] = {1016, 1431, 14957, 19330, 26026, 37104, 56532};
+    enum { N_EQUAL = sizeof equal_in / sizeof equal_in[0] };
+    static uint8_t masked[N], wanted[N], surest[N], picked[N];
+    static double draws[N];
+    static uint32_t offset[N], places[N];
+    static float confidence[N], seen_confidence[N];
+    const struct decode_process processes[] = {process_kumaraswamy(2, 1), process_kumaraswamy(1, 1),
+                                               process_kumaraswamy(3.5, 1)};
+    const struct decode_rule rule = {.kind = DECODE_COUNT, .rank = RANK_CONFIDENCE};
+    for (uint32_t k = 0; k < STEPS + N_EQUAL; k++) {
+        const bool is_equal = k >= STEPS;
+        const struct decode_process *process = &processes[is_equal ? 0 : k % 3];
+        const uint32_t length = is_equal ? N : 1 + k % 70, taken = is_equal ? 1 : 1 + k % 4;
+        struct decode_view view = {.block_length = length,
+                                   .step = is_equal ? equal_in[k - STEPS] : k,
+                                   .masked = masked,
+                                   .wanted = k % 5 == 0 ? NULL : wanted};
+        for (uint32_t i = 0; i < length; i++) {
+            masked[i] = is_equal || rng_keyed(1, k, 0, i) < 0.5;
+            wanted[i] = masked[i] && (is_equal || rng_keyed(1, k, 1, i) < 0.7);
+        }
+        ck_assert(process_ranks_by_draws(process, &view));
+        process_confidence(process, 7, &view, confidence);
+        struct decode_seen seen = {.offset = places, .confidence = seen_confidence};
+        for (uint32_t i = 0; i < length; i++) {
+            places[seen.n] = i;
+            seen_confidence[seen.n] = confidence[i];
+            seen.n += confidence[i] > 0;
+        }
+        process_surest(process, 7, &view, taken, draws, offset, surest);
+        if (seen.n > 0) {
+            (void)decode_choose(&rule, &seen, taken < seen.n ? taken : seen.n, picked);
+        }
+        for (uint32_t i = 0; i < seen.n; i++) {
+            ck_assert_uint_eq(surest[places[i]], picked[i]);
+            surest[places[i]] = 0;
+        }
+        for (uint32_t i = 0; i < length; i++) {
+            ck_assert_uint_eq(surest[i], 0);
+        }
+    }
+}
+
+TEST(confidences_that_do_not_grow_with_their_draws_are_not_told_by_them) {
+    struct decode_process process = process_kumaraswamy(2, 1);
+    struct decode_view view = {.block_length = 32, .behind_text = 1};
+    ck_assert(!process_ranks_by_draws(&process, &view));
+    view.behind_text = 0;
+    const struct draw_rule draws = {.draws = true, .top_p = 1};
+    view.drawing = &draws;
+    ck_assert(!process_ranks_by_draws(&process, &view));
+    view.drawing = NULL;
+    ck_assert(process_ranks_by_draws(&process, &view));
+    process.b = 2;
+    ck_assert(!process_ranks_by_draws(&process, &view));
+    ck_assert(!process_ranks_by_draws(&middling, &view));
+}
+
 static double steps_of(const struct rollout_rule *rule) {
     struct rollout sums = {0};
     for (uint64_t request = 0; request < 60; request++) {

@@ -11,8 +11,8 @@
 
 #define HEAD                                                                                       \
     "process,model,benchmark,workloads,shape,counts,printed,threshold,block_tokens,temperature,"   \
-    "answer_tokens,transferred_from,source,location,error\n"
-#define GOOD "m/a,M,A,w v,s,per-pass,2.5,0.95,32,1,,,Table 1,4.25,\n"
+    "answer_tokens,transferred_from,source,domain,location,error\n"
+#define GOOD "m/a,M,A,w v,s,per-pass,2.5,0.95,32,1,,,Table 1,structured,4.25,\n"
 
 static char path[] = "/tmp/unmask-locations-XXXXXX";
 
@@ -29,8 +29,8 @@ static int open_text(const char *text, struct locations *out, struct err *err) {
 TEST(a_row_says_what_was_printed_and_under_what) {
     struct locations locations;
     struct err err = {0};
-    ck_assert_int_eq(open_text(HEAD GOOD "m/b,M,B,w,s,run-per-token,15,0.9,64,0.8,200,,T 2,-1,x\n"
-                                         "n/a,N,A,,s,,,0.8,64,1,,m/a,by a shift,5,\n",
+    ck_assert_int_eq(open_text(HEAD GOOD "m/b,M,B,w,s,run-per-token,15,0.9,64,0.8,200,,T 2,,-1,x\n"
+                                         "n/a,N,A,,s,,,0.8,64,1,,m/a,by a shift,,5,\n",
                                &locations, &err),
                      0);
     ck_assert_uint_eq(locations.n, 3);
@@ -39,6 +39,7 @@ TEST(a_row_says_what_was_printed_and_under_what) {
     ck_assert(first->at.threshold == 0.95 && first->at.temperature == 1);
     ck_assert(first->at.block_tokens == 32 && first->at.answer_tokens == 0);
     ck_assert(second->runs_per_token && second->at.answer_tokens == 200);
+    ck_assert(first->is_structured && !second->is_structured);
     ck_assert(isnan(locations.rows[2].printed));
     ck_assert_ptr_eq(location_find(&locations, "m/b"), second);
     ck_assert_ptr_null(location_find(&locations, "m"));
@@ -56,17 +57,18 @@ TEST(a_bad_row_is_refused_with_its_line) {
         const char *text, *sentence;
     } wrong[] = {
         {HEAD GOOD GOOD, ":3: found 'm/a' in process, expected a name of its own"},
-        {HEAD "ma,M,A,,s,per-pass,2,0.9,32,1,,,T,1,\n", "expected MODEL/TASK"},
-        {HEAD "m/,M,A,,s,per-pass,2,0.9,32,1,,,T,1,\n", "expected MODEL/TASK"},
-        {HEAD "m/a,M,A,,s,passes,2,0.9,32,1,,,T,1,\n", "expected per-pass or run-per-token"},
-        {HEAD "m/a,M,A,,s,per-pass,,0.9,32,1,,,T,1,\n", "printed"},
-        {HEAD "m/a,M,A,,s,per-pass,0.5,0.9,32,1,,,T,1,\n", "printed"},
-        {HEAD "m/a,M,A,,s,per-pass,2,9,32,1,,,T,1,\n", "threshold"},
-        {HEAD "m/a,M,A,,s,per-pass,2,nan,32,1,,,T,1,\n", "threshold"},
-        {HEAD "m/a,M,A,,s,per-pass,2,0.9,0,1,,,T,1,\n", "block_tokens"},
-        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,0,,,T,1,\n", "temperature"},
-        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,1,-4,,T,1,\n", "answer_tokens"},
-        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,1,,,T,x,\n", "location"},
+        {HEAD "ma,M,A,,s,per-pass,2,0.9,32,1,,,T,,1,\n", "expected MODEL/TASK"},
+        {HEAD "m/,M,A,,s,per-pass,2,0.9,32,1,,,T,,1,\n", "expected MODEL/TASK"},
+        {HEAD "m/a,M,A,,s,passes,2,0.9,32,1,,,T,,1,\n", "expected per-pass or run-per-token"},
+        {HEAD "m/a,M,A,,s,per-pass,,0.9,32,1,,,T,,1,\n", "printed"},
+        {HEAD "m/a,M,A,,s,per-pass,0.5,0.9,32,1,,,T,,1,\n", "printed"},
+        {HEAD "m/a,M,A,,s,per-pass,2,9,32,1,,,T,,1,\n", "threshold"},
+        {HEAD "m/a,M,A,,s,per-pass,2,nan,32,1,,,T,,1,\n", "threshold"},
+        {HEAD "m/a,M,A,,s,per-pass,2,0.9,0,1,,,T,,1,\n", "block_tokens"},
+        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,0,,,T,,1,\n", "temperature"},
+        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,1,-4,,T,,1,\n", "answer_tokens"},
+        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,1,,,T,,x,\n", "location"},
+        {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,1,,,T,code,1,\n", "domain"},
         {HEAD "m/a,M,A,,s,per-pass,2,0.9,32,1\n", ":2:"},
         {"process,model\n", ":1:"},
         {"", ""},

@@ -5,6 +5,7 @@
 #include "sim/decode/process.h"
 #include "sim/policy/decoder/moving.h"
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/says.h"
 
 TEST(a_pass_fills_one_position_more_than_were_inserted) {
@@ -47,19 +48,12 @@ TEST(edits_are_of_each_kind_as_often_as_the_process_says) {
     "run", "--gpu", "h100", "--system", "sglang-s", "--workload", "gsm8k", "--requests", "12",     \
         "--json", __VA_ARGS__
 
-static json_int_t number(const char *text, const char *key) {
-    json_t *run = json_loads(text, 0, NULL);
-    const json_int_t n = json_integer_value(json_object_get(run, key));
-    json_decref(run);
-    return n;
-}
-
 static json_int_t steps_of(const char *decoder, const char *confidence) {
     char *said = PRINTS(ASKED("--rate", "1", "--decoder", decoder, "--set", confidence, "--set",
                               "decoder.threshold=0.5", "--set", "decoder.edit_threshold=0"));
-    const json_int_t steps = number(said, "request_steps");
-    ck_assert_int_eq(number(said, "completed"), 12);
-    ck_assert_int_eq(number(said, "tokens_committed"), 12 * 256);
+    const json_int_t steps = number_in(said, "request_steps");
+    ck_assert_int_eq(number_in(said, "completed"), 12);
+    ck_assert_int_eq(number_in(said, "tokens_committed"), 12 * 256);
     free(said);
     return steps;
 }
@@ -76,7 +70,7 @@ TEST(a_canvas_that_does_not_move_is_decoded_as_by_the_joint_threshold) {
 TEST(a_decoder_that_edits_nothing_is_a_threshold) {
     char *said = PRINTS(ASKED("--rate", "1", "--decoder", "joint-indel", "--set",
                               "decoder.threshold=1", "--set", "decoder.edit_threshold=1"));
-    ck_assert_int_eq(number(said, "completed"), 12);
+    ck_assert_int_eq(number_in(said, "completed"), 12);
     free(said);
 }
 
@@ -86,7 +80,7 @@ TEST(recorded_steps_are_played_with_preemptions_too) {
     snprintf(trace, sizeof trace, "%s", scratch_path("decisions.db"));
     char *said = PRINTS(ASKED("--rate", "50", "--decoder", "joint-indel", "--set", "pool_pages=14",
                               "--db", path, "--levels", "events", "--decode-out", trace));
-    ck_assert_int_gt(number(said, "preemptions"), 0);
+    ck_assert_int_gt(number_in(said, "preemptions"), 0);
     free(PRINTS("replay", "--db", path, "--run", "1"));
     free(said);
     REFUSES(2,
@@ -104,6 +98,18 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "the edit threshold to the other one at most",
             WITH("--system", "sdar", "--decoder", "joint-indel", "--set",
                  "decoder.edit_threshold=0.8"));
+#define TOKENS(gone, put)                                                                          \
+    WITH("--system", "sdar", "--model", "llada2-mini", "--decoder", "joint-indel", "--set",        \
+         "decoder.delete_token=" gone, "--set", "decoder.insert_token=" put)
+    REFUSES(2,
+            "unmask: decoder joint-indel would drop and insert positions by the same token: set "
+            "decoder.delete_token or decoder.insert_token to another than 7",
+            TOKENS("7", "7"));
+    REFUSES(2, "unmask: decoder.insert_token = 156895 is the mask of LLaDA2.0-mini",
+            TOKENS("7", "156895"));
+    REFUSES(2, "unmask: decoder.delete_token = 157184 is no token of LLaDA2.0-mini",
+            TOKENS("157184", "8"));
+    free(PRINTS(TOKENS("7", "157183")));
     REFUSES(2,
             "unmask: decoder joint-indel does not run live, for it has a canvas that moves without "
             "tokens that insert and delete",

@@ -1,6 +1,5 @@
 /* Canvases of random tokens (DiffusionGemma): the model's numbers, what its layers see, how many
  * passes a canvas takes, what a run of it records, and what its sampler holds. */
-#include <jansson.h>
 #include <math.h>
 
 #include "sim/policy/decoder/renoise.h"
@@ -9,6 +8,7 @@
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/says.h"
 
 extern const struct decoder decoder_renoise;
@@ -257,19 +257,12 @@ TEST(a_canvas_that_never_halts_takes_all_its_passes) {
     "run", "--workload", "gsm8k", "--requests", "12", "--rate", "1", "--json", "--system",         \
         "diffusiongemma", __VA_ARGS__
 
-static json_int_t number(const char *text, const char *key) {
-    json_t *run = json_loads(text, 0, NULL);
-    const json_int_t n = json_integer_value(json_object_get(run, key));
-    json_decref(run);
-    return n;
-}
-
 /* A prefill, the passes, and one that stores the canvas, of each of 12 requests of 256 tokens. */
 TEST(a_canvas_is_prefilled_denoised_and_stored) {
     char *said = PRINTS(ASKED("--gpu", "h100", "--set", "decoder.confidence_threshold=0", "--set",
                               "max_requests=1", "--set", "decoder.max_steps=10"));
-    ck_assert_int_eq(number(said, "request_steps"), 12 * (1 + 10 + 1));
-    ck_assert_int_eq(number(said, "tokens_committed"), 12 * 256);
+    ck_assert_int_eq(number_in(said, "request_steps"), 12 * (1 + 10 + 1));
+    ck_assert_int_eq(number_in(said, "tokens_committed"), 12 * 256);
     free(said);
 }
 
@@ -296,7 +289,7 @@ TEST(recorded_steps_are_played) {
     snprintf(path, sizeof path, "%s", scratch_path("runs.db"));
     char *said = PRINTS(
         ASKED("--gpu", "h100", "--db", path, "--levels", "events", "--set", "pool_pages=24"));
-    ck_assert_int_eq(number(said, "completed"), 12);
+    ck_assert_int_eq(number_in(said, "completed"), 12);
     free(PRINTS("replay", "--db", path, "--run", "1"));
     free(said);
 }
@@ -307,7 +300,7 @@ static int64_t peak(const char *setting, const char *also) {
     char *said = PRINTS("plan", "--gpu", "h200", "--system", "diffusiongemma-vllm", "--set",
                         "max_requests=8", "--reuse", "8", "--planner", "exact", "--set", setting,
                         "--set", also, "--json");
-    const int64_t bytes = number(said, "peak_bytes");
+    const int64_t bytes = number_in(said, "peak_bytes");
     free(said);
     return bytes;
 }

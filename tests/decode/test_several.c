@@ -5,6 +5,7 @@
 #include "sim/decode/process.h"
 #include "sim/policy/decoder/several_blocks.h"
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/says.h"
 
 enum { B = 4 };
@@ -145,23 +146,16 @@ TEST(a_block_is_forced_where_the_one_before_is_far) {
     "run", "--gpu", "h100", "--workload", "gsm8k", "--requests", "12", "--rate", "4", "--json",    \
         __VA_ARGS__
 
-static json_int_t number(const char *text, const char *key) {
-    json_t *run = json_loads(text, 0, NULL);
-    const json_int_t n = json_integer_value(json_object_get(run, key));
-    json_decref(run);
-    return n;
-}
-
 /* Rows that nothing is decided of cost time and change nothing. */
 TEST(a_ring_runs_more_and_decides_the_same) {
     char *fixed = PRINTS(ASKED("--system", "multibd"));
     char *moving = PRINTS(ASKED("--system", "multibd", "--set", "static_blocks=off"));
     char *one = PRINTS(ASKED("--system", "multibd", "--set", "blocks_in_flight=1"));
-    ck_assert_int_eq(number(fixed, "request_steps"), number(moving, "request_steps"));
-    ck_assert_int_gt(number(fixed, "tokens_processed"), number(moving, "tokens_processed"));
-    ck_assert_int_lt(number(fixed, "request_steps"), number(one, "request_steps"));
-    ck_assert_int_eq(number(fixed, "tokens_committed"), 12 * 256);
-    ck_assert_int_le(number(fixed, "tokens_processed"), 64 * number(fixed, "request_steps"));
+    ck_assert_int_eq(number_in(fixed, "request_steps"), number_in(moving, "request_steps"));
+    ck_assert_int_gt(number_in(fixed, "tokens_processed"), number_in(moving, "tokens_processed"));
+    ck_assert_int_lt(number_in(fixed, "request_steps"), number_in(one, "request_steps"));
+    ck_assert_int_eq(number_in(fixed, "tokens_committed"), 12 * 256);
+    ck_assert_int_le(number_in(fixed, "tokens_processed"), 64 * number_in(fixed, "request_steps"));
     free(fixed);
     free(moving);
     free(one);
@@ -185,8 +179,8 @@ TEST(a_block_joins_in_the_very_step_in_which_enough_is_decided) {
                    "--json", "--input-tokens", "32", "--output-tokens", "8", "--set",
                    "static_blocks=off", "--set", "block_tokens=4", "--set", "decoder.complete=0.75",
                    "--set", "decoder.threshold=1", "--set", cases[i].add);
-        ck_assert_int_eq(number(said, "tokens_processed"), cases[i].rows);
-        ck_assert_int_eq(number(said, "request_steps"), 9);
+        ck_assert_int_eq(number_in(said, "tokens_processed"), cases[i].rows);
+        ck_assert_int_eq(number_in(said, "request_steps"), 9);
         free(said);
     }
 }
@@ -198,8 +192,8 @@ TEST(recorded_steps_are_played_with_preemptions_too) {
     for (size_t i = 0; i < 4; i++) {
         char *said = PRINTS(ASKED("--system", systems[i], "--db", path, "--levels", "events",
                                   "--set", i < 2 ? "pool_pages=24" : "max_requests=3"));
-        ck_assert_int_eq(number(said, "completed"), 12);
-        ck_assert(i >= 2 || number(said, "preemptions") > 0);
+        ck_assert_int_eq(number_in(said, "completed"), 12);
+        ck_assert(i >= 2 || number_in(said, "preemptions") > 0);
         snprintf(run, sizeof run, "%zu", i + 1);
         free(PRINTS("replay", "--db", path, "--run", run));
         free(said);

@@ -6,6 +6,7 @@
 #include "sim/decode/process.h"
 #include "sim/policy/decoder/speculation.h"
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/says.h"
 
 TEST(a_pass_is_checked_where_its_first_drafts_are_expected_to_stand) {
@@ -81,19 +82,12 @@ TEST(a_draft_is_accepted_by_its_probability_in_the_check_over_its_own) {
     "run", "--gpu", "h100", "--system", "lmdeploy", "--model", "llada2-mini", "--workload",        \
         "math", "--requests", "8", "--json", __VA_ARGS__
 
-static json_int_t number(const char *text, const char *key) {
-    json_t *run = json_loads(text, 0, NULL);
-    const json_int_t n = json_integer_value(json_object_get(run, key));
-    json_decref(run);
-    return n;
-}
-
 static json_int_t steps_of(const char *decoder, const char *cost, json_int_t *tokens) {
     char *said = PRINTS(ASKED("--rate", "1", "--decoder", decoder, "--set", "decoder.threshold=0.7",
                               "--set", cost));
-    const json_int_t steps = number(said, "request_steps");
-    ck_assert_int_eq(number(said, "completed"), 8);
-    *tokens = number(said, "tokens_processed");
+    const json_int_t steps = number_in(said, "request_steps");
+    ck_assert_int_eq(number_in(said, "completed"), 8);
+    *tokens = number_in(said, "tokens_processed");
     free(said);
     return steps;
 }
@@ -119,7 +113,7 @@ TEST(drafts_that_stand_are_committed_by_one_check) {
         char *said = PRINTS(ASKED("--rate", "1", "--decoder", "self-speculation", "--set",
                                   "confidence_drop=-30", "--set",
                                   never ? "decoder.cost=100000" : "decoder.cost=0"));
-        steps[never] = number(said, "request_steps");
+        steps[never] = number_in(said, "request_steps");
         free(said);
     }
     const json_int_t n_blocks = steps[0] - steps[1];
@@ -147,7 +141,7 @@ TEST(recorded_steps_are_played_with_preemptions_too) {
     snprintf(path, sizeof path, "%s", scratch_path("runs.db"));
     char *said = PRINTS(ASKED("--rate", "50", "--decoder", "self-speculation", "--set",
                               "pool_pages=14", "--db", path, "--levels", "events"));
-    ck_assert_int_gt(number(said, "preemptions"), 0);
+    ck_assert_int_gt(number_in(said, "preemptions"), 0);
     free(PRINTS("replay", "--db", path, "--run", "1"));
     free(said);
 }

@@ -73,7 +73,7 @@ TEST(little_time_leaves_the_longest_steps_out) {
     size_t n_before = whole.n + 1;
     for (size_t i = 0; i < sizeof minutes / sizeof minutes[0]; i++) {
         double longest = 0, least_gone = INFINITY;
-        size_t n_fitted[2][HOST_KIND_COUNT] = {{0}};
+        size_t n_fitted[2][HOST_KIND_COUNT] = {{0}}, n_held = 0;
         steps = whole;
         const size_t n_gone = calibration_steps_leave_out(&steps, &pace, effort, minutes[i] * 60e9);
         ck_assert_uint_eq(steps.n + n_gone, whole.n);
@@ -84,6 +84,7 @@ TEST(little_time_leaves_the_longest_steps_out) {
         for (size_t k = 0; k < steps.n; k++) {
             const struct calibration_step *step = &steps.list[k];
             longest = fmax(longest, step->n_sides == 1 ? step->operators_ns : 0);
+            n_held += step->may_be_held;
             n_fitted[step->is_fused][step->sides[0].kind] +=
                 step->n_sides == 1 && !step->is_held_out;
             for (int side = 0; side < 2 && step->n_sides == 2; side++) {
@@ -99,11 +100,22 @@ TEST(little_time_leaves_the_longest_steps_out) {
             }
         }
         ck_assert(i == 4 || n_gone == 0 || least_gone > 0.2 * longest);
+        ck_assert_uint_ge(n_held, 10); /* or nothing tells the card's power */
         for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
             ck_assert_uint_ge(n_fitted[0][kind], 5);
             ck_assert_uint_ge(n_fitted[1][kind], 5);
         }
     }
+    /* A card that shows no energy has none to be held for. */
+    struct calibration_pace without = pace;
+    size_t n_held = 0;
+    without.rests = false;
+    steps = whole;
+    (void)calibration_steps_leave_out(&steps, &without, effort, 0);
+    for (size_t k = 0; k < steps.n; k++) {
+        n_held += steps.list[k].may_be_held;
+    }
+    ck_assert_uint_lt(n_held, 10);
     /* Less often first, where that is enough. */
     const double full_ns = calibration_steps_ns(&whole, &pace, &step_efforts[EFFORT_FULL]);
     const double less_ns = calibration_steps_ns(&whole, &pace, effort);
@@ -202,6 +214,25 @@ TEST(the_least_calibration_says_what_it_left_out) {
     ck_assert_double_eq_tol(report->correction.all, 1, 0.01);
     ck_assert_double_lt(report->held_out.median, 0.002);
     ck_assert_double_gt(report->additivity_measured, 0);
+    rig_close(rig);
+}
+
+/* A card that shows its energy and was never slowed, or too short a time: what is priced by its
+ * profile is at the highest clock, and the profile says so. */
+TEST(a_card_whose_power_is_not_told_says_so) {
+    struct device_table table = fake_table(true);
+    fake.energy_j = 1000;
+    fake.look_j = 5;
+    struct rig *rig = rig_open(&table);
+    rig_run(rig);
+    ck_assert(rig->report.power_is_followed);
+    ck_assert(
+        has_note(&rig->report, "no power rows, so that runs are priced at the highest clock"));
+    struct profile *profile = open_profile(rig);
+    const char *power = profile_note(profile, "power");
+    ck_assert_ptr_nonnull(power);
+    ck_assert_ptr_eq(strstr(power, "not known: of "), power);
+    profile_close(profile);
     rig_close(rig);
 }
 

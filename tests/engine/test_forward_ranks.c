@@ -336,10 +336,97 @@ TEST(products_behind_gates_and_ups_are_chosen_before_the_first_step) {
     }
 }
 
-TEST(logits_that_ranks_divide_are_not_given) {
+/* Each rank has columns of them. */
+TEST(logits_that_ranks_divide_are_whole_rows) {
+    enum { ROWS = CANVAS + 11 };
+    for (uint32_t n = 2; n <= 4; n *= 2) {
+        struct together t;
+        struct graph_options read = fused;
+        read.host_reads_logits = true;
+        struct rig *one = rig_open(&full_heads, &read, "random:8");
+        struct rig *rigs[] = {one, NULL};
+        static float logits[2][ROWS * 64];
+        struct err err = {0};
+        together_open(&t, &full_heads, n, &read, "random:8");
+        rigs[1] = t.rig;
+        for (int side = 0; side < 2; side++) {
+            start(rigs[side], &full_heads);
+            first_step(rigs[side]);
+            ck_assert_int_eq(forward_logits(rigs[side]->forward, logits[side], &err), 0);
+        }
+        for (size_t i = 0; i < ROWS * (size_t)full_heads.vocab; i++) {
+            ck_assert_float_eq_tol(logits[0][i], logits[1][i], 1e-5F);
+        }
+        together_close(&t);
+        rig_close(one);
+    }
+}
+
+/* Logits of the first step, of all rows, in this storage on that many ranks. */
+static void logits_in(const struct model *model, bool by_expert, const struct storage *storage,
+                      uint32_t n, float *logits) {
+    struct graph_options read = fused;
+    struct err err = {0};
+    struct together t = {.rig = NULL};
+    read.host_reads_logits = true;
+    read.storage = *storage;
+    if (n > 1) {
+        together_open_by(&t, model, n, by_expert, &read, "random:8");
+    } else {
+        t.rig = rig_open(model, &read, "random:8");
+    }
+    start(t.rig, model);
+    first_step(t.rig);
+    ck_assert_int_eq(forward_logits(t.rig->forward, logits, &err), 0);
+    if (n > 1) {
+        together_close(&t);
+    } else {
+        rig_close(t.rig);
+    }
+}
+
+static double distance(const float *a, const float *b, size_t n) {
+    double apart = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        apart += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(apart / size);
+}
+
+/* Sums of another order round some inputs of products to the next code, and each rank's share has
+ * scales of its own: ranks are as near to the model without fp8 as one device, and no nearer to
+ * that. */
+TEST(ranks_are_as_near_to_the_wide_model_in_fp8_as_one_device) {
+    enum { ROWS = CANVAS + 11, MOST = ROWS * MAX_VOCAB };
+    static float wide[MOST], one[MOST], many[MOST];
+    const struct storage f32 = storage_of(NUMBER_F32);
+    for (int i = 0; i < 4; i++) {
+        const bool by_expert = i == 3;
+        const struct model *model = i == 0 ? &full_heads : i == 1 ? &few_heads : &plain_experts;
+        const size_t n = ROWS * (size_t)model->vocab;
+        logits_in(model, false, &f32, 1, wide);
+        for (int type = NUMBER_FP8; type <= NUMBER_FP8_CHANNEL; type++) {
+            struct storage storage = f32;
+            storage.weights = storage.activations = storage.head = (uint8_t)type;
+            logits_in(model, false, &storage, 1, one);
+            const double error = distance(one, wide, n);
+            ck_assert_double_gt(error, 0.01);
+            for (uint32_t ranks = 2; ranks <= 4 && model->ffn / ranks % 4 == 0; ranks *= 2) {
+                logits_in(model, by_expert, &storage, ranks, many);
+                const double of_ranks = distance(many, wide, n);
+                ck_assert_msg(of_ranks < 1.3 * error,
+                              "%s over %u in %s: %g from the wide model's, one device's %g",
+                              model->title, ranks, number_words[type], of_ranks, error);
+            }
+        }
+    }
+}
+
+TEST(logits_that_are_not_stored_are_not_given) {
     struct together t;
     struct err err = {0};
-    together_open(&t, &full_heads, 2, &fused, "random:8");
+    together_open(&t, &full_heads, 2, &fused_head, "random:8");
     start(t.rig, &full_heads);
     first_step(t.rig);
     ck_assert_int_eq(forward_logits(t.rig->forward, t.rig->logits, &err), ERR_USAGE);

@@ -2,6 +2,8 @@
  * self-conditioning (DiffusionGemma's) in the forward pass, against a reference in double that
  * computes every token by itself. */
 #include "engine/step/forward_parts.h"
+#include "engine/weights/ranks.h"
+#include "sim/model/ranks.h"
 #include "tests/support/chain.h"
 
 enum { TOKENS = 40, PROMPT = 24, CANVAS = TOKENS - PROMPT, PAGE = 4, WINDOW = 9 };
@@ -223,6 +225,69 @@ static void add_span(struct rig *rig) {
     span->phase = PHASE_REUSE;
     span->exact = 1;
     span->logit_rows = CANVAS;
+}
+
+/* The same model, with a vocabulary that ranks divide: each step's tokens, entropies and kept
+ * expectations are one device's. What a step expects goes into the next, which makes ten times of a
+ * difference by rounding. */
+TEST(ranks_read_and_keep_what_one_device_does) {
+    enum { STEPS = 2 };
+    struct model even = gemma, of_rank;
+    struct err err = {0};
+    struct step_limits paged = limits;
+    int32_t tokens[TOKENS];
+    static float found[2][CANVAS], drawn[2][CANVAS];
+    even.vocab = 60;
+    paged.page_rows = PAGE;
+    paged.places = CANVAS;
+    for (int t = 0; t < TOKENS; t++) {
+        tokens[t] = (t * 17 + 5) % (int)even.vocab;
+    }
+    ck_assert_int_eq(model_divide(&even, 2, false, &of_rank, &err), 0);
+    struct rig *rigs[2];
+    struct ranks *ranks;
+    for (int many = 0; many < 2; many++) {
+        rigs[many] = rig_set_up(&(struct rig_setup){many ? &of_rank : &even, &renoising,
+                                                    "random:21", NULL, KERNEL_F32, &paged});
+    }
+    const struct ranks_request request = {.device = &rigs[1]->device,
+                                          .model = &of_rank,
+                                          .storage = rigs[1]->graph.storage,
+                                          .weights = "random:21"};
+    ck_assert_msg(ranks_open(&request, &ranks, &err) == 0, "%s", err.text);
+    ck_assert_msg(forward_lead(rigs[1]->forward, ranks, &err) == 0, "%s", err.text);
+    for (int step = 0; step < STEPS; step++) {
+        for (int many = 0; many < 2; many++) {
+            struct rig *rig = rigs[many];
+            rig->result.margin = drawn[many];
+            rig->result.entropy = found[many];
+            if (step == 0) {
+                rig_write(rig, 0, 0, tokens, TOKENS);
+                ck_assert_int_eq(forward_clear_places(rig->forward, 0, CANVAS, &err), 0);
+            }
+            rig_clear(rig);
+            add_span(rig);
+            rig_step(rig);
+        }
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            const struct forward *of = forward_of_rank(rigs[1]->forward, rank);
+            const float *one = (const float *)(const void *)rigs[0]->forward->room.expected;
+            const float *two = (const float *)(const void *)of->room.expected;
+            for (int i = 0; i < CANVAS * (int)gemma.hidden; i++) {
+                ck_assert_float_eq_tol(one[i], two[i], 1e-4F);
+            }
+        }
+        for (int t = 0; t < CANVAS; t++) {
+            ck_assert_int_eq(rigs[0]->token[t], rigs[1]->token[t]);
+            ck_assert_mem_eq(&drawn[0][t], &drawn[1][t], sizeof drawn[0][t]);
+            ck_assert_float_eq_tol(found[0][t], found[1][t], 1e-5F);
+        }
+    }
+    forward_close(rigs[1]->forward);
+    rigs[1]->forward = NULL;
+    ranks_close(ranks);
+    rig_close(rigs[0]);
+    ck_assert_int_eq(rig_close(rigs[1]), 0);
 }
 
 /* Two steps: the first is conditioned on nothing, the second on what the first expected. */

@@ -27,7 +27,7 @@ static struct {
     double bad; /* a scale; 0: none */
 } wrong;
 
-enum { MOST_BYTES = 1 << 22, MOST_HEADER = 1 << 14 };
+enum { MOST_BYTES = 1 << 23, MOST_HEADER = 1 << 14 };
 static unsigned char bytes[MOST_BYTES];
 static char header[MOST_HEADER];
 static int64_t n_bytes;
@@ -89,8 +89,8 @@ static bool is_product(enum weight_slot slot) {
 }
 
 static void write_fp8(enum form form) {
-    static float wide[256 * 384];
-    static uint8_t codes[256 * 384];
+    static float wide[256 * 512];
+    static uint8_t codes[256 * 512];
     static unsigned char file[MOST_BYTES + MOST_HEADER + 8];
     struct err err = {0};
     struct checkpoint_family family;
@@ -277,6 +277,93 @@ TEST(scales_that_cannot_be_read_are_refused_with_a_sentence) {
     ASSERT_SAYS(fp8_error(ROWS, NUMBER_FP8), "set storage.weights = fp8-channel");
     wrong.is_wide = true;
     ASSERT_SAYS(fp8_error(SQUARES, NUMBER_FP8), "q_proj.weight' is F32 and ");
+    close_devices();
+}
+
+/* Where a rank's row and column of a slot lie in the model's. */
+static void place_in_whole(const struct model *rank, enum weight_slot slot, int64_t number,
+                           int64_t *row, int64_t *column) {
+    int64_t before = 0, n, k;
+    if (slot == WEIGHT_OUTPUT || slot == WEIGHT_DOWN) {
+        ck_assert(weight_part_shape(rank, slot, 0, &n, &k));
+        *column += number * k;
+        return;
+    }
+    for (int part = 0; weight_part_shape(rank, slot, part, &n, &k); part++) {
+        if (*row < before + n) {
+            *row += before * (rank->ranks - 1) + number * n;
+            return;
+        }
+        before += n;
+    }
+    ck_abort_msg("no such row");
+}
+
+/* Their squares are the model's where cuts fall between these, and so are scales of rows that are
+ * not cut. */
+TEST(ranks_have_the_codes_and_scales_of_their_part) {
+    static const enum number_type types[] = {NUMBER_FP8, NUMBER_FP8_CHANNEL};
+    enum { RANKS = 2 };
+    struct model whole = model, rank;
+    struct err err = {0};
+    enter_folder();
+    model.kv_heads = 4;
+    model.ffn = 512;
+    whole = model;
+    ck_assert_int_eq(model_divide(&whole, RANKS, false, &rank, &err), 0);
+    for (int i = 0; i < 6; i++) {
+        const enum number_type type = types[i / 3];
+        const struct storage narrow = fp8_of(type);
+        write_fp8(i % 3 == 0 ? WIDE : type == NUMBER_FP8 ? SQUARES : ROWS);
+        const char *source = i % 3 == 2 ? "random:5" : folder;
+        struct weights all = open_weights(&narrow, source);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            struct weights part;
+            ck_assert_msg(weights_open_stored(&part, device(KERNEL_F32), &rank, &narrow, r, source,
+                                              &err) == 0,
+                          "%s", err.text);
+            for (size_t s = 0; s < sizeof products / sizeof products[0]; s++) {
+                const enum weight_slot slot = products[s];
+                const struct weight_matrices own = weight_matrices_of(&part.layout, slot);
+                const bool is_cut = slot == WEIGHT_OUTPUT || slot == WEIGHT_DOWN;
+                const bool is_same = type == NUMBER_FP8 || i % 3 == 1 || !is_cut;
+                for (int64_t at = 0; at < own.n_rows * own.n_columns; at++) {
+                    int64_t row = at / own.n_columns, column = at % own.n_columns;
+                    const float mine = value_at(&part, slot, row, column);
+                    place_in_whole(&rank, slot, r, &row, &column);
+                    const float theirs = value_at(&all, slot, row, column);
+                    ck_assert(is_same ? mine == theirs
+                                      : fabsf(mine - theirs) <= fabsf(theirs) * 0.13f + 1e-3f);
+                }
+            }
+            weights_close(&part);
+        }
+        weights_close(&all);
+    }
+    close_devices();
+}
+
+/* A rank's part of the key-value heads is half a square. */
+TEST(squares_that_a_rank_s_cut_crosses_are_quantised_and_not_read) {
+    struct model rank;
+    struct weights weights;
+    struct err err = {0};
+    const struct storage storage = fp8_of(NUMBER_FP8), rows = fp8_of(NUMBER_FP8_CHANNEL);
+    enter_folder();
+    ck_assert_int_eq(model_divide(&model, 2, false, &rank, &err), 0);
+    ck_assert_int_eq(
+        weights_open_stored(&weights, device(KERNEL_F32), &rank, &storage, 1, "random:1", &err), 0);
+    weights_close(&weights);
+    write_fp8(SQUARES);
+    ck_assert_int_eq(
+        weights_open_stored(&weights, device(KERNEL_F32), &rank, &storage, 1, folder, &err),
+        ERR_WORLD);
+    ASSERT_SAYS(err.text, "a part of the model's weights cuts at row 64");
+    write_fp8(ROWS);
+    err = (struct err){0};
+    ck_assert_int_eq(
+        weights_open_stored(&weights, device(KERNEL_F32), &rank, &rows, 1, folder, &err), 0);
+    weights_close(&weights);
     close_devices();
 }
 

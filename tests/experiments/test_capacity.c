@@ -463,6 +463,28 @@ TEST(released_programs_are_started_with_arguments_of_their_fleet) {
 }
 
 /* Bars as tall as the table's numbers, a group for each configuration and a bar for each system. */
+/* What cannot be is of its system's kind all the same, and a model is named once. */
+TEST(a_fleet_that_cannot_be_is_a_row_of_its_kind) {
+    struct output output =
+        CLI("capacity", "--rate", "1", "--slo", "p95 ttft<8s", "--requests", "100", "--systems",
+            "dllm-serve,lmdeploy-published", "--over", "model=llada-8b,sdar-8b", "--gpu", "h100");
+    ck_assert_int_eq(output.status, 0);
+    char *row = strstr(output.out, "\nlmdeploy-published");
+    ck_assert_ptr_nonnull(row);
+    row[1 + strcspn(row + 1, "\n")] = '\0';
+    ck_assert_msg(strstr(row, "  published  ") != NULL, "%s", row);
+    const char *model = strstr(output.out, "  model ");
+    ck_assert_ptr_nonnull(model);
+    ck_assert_ptr_null(strstr(model + 1, "  model "));
+    output_free(&output);
+    /* The first of its configurations cannot be, the second is a design with a neighbour. */
+    char *text =
+        PRINTS("capacity", "--rate", "1", "--slo", "p95 ttft<8s", "--requests", "100", "--systems",
+               "dllm-serve", "--over", "model=sdar-8b,llada-8b", "--gpu", "h100");
+    ck_assert_ptr_nonnull(strstr(text, "\ndesign       dllm-serve: no released program"));
+    free(text);
+}
+
 TEST(fleets_are_drawn_with_their_cost_and_size) {
     const char *folder = scratch_path("fleets");
     char line[256], path[1024];

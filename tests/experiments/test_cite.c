@@ -42,6 +42,25 @@ TEST(a_database_says_how_its_numbers_were_made) {
     free(text);
 }
 
+/* Of the system and of the traffic, whether a command or a list of a sweep set it. */
+TEST(what_was_set_is_said) {
+    const char *db = scratch_path("set.db");
+    free(PRINTS("run", "--requests", "5", "--rate", "0.2", "--gpu", "h200", "--set",
+                "max_requests=8", "--replicas", "2", "--arrivals", "gamma", "--set",
+                "workload.arrivals.cv=3", "--input-tokens", "100", "--db", db));
+    free(PRINTS("sweep",
+                scratch_write("set.ini", "[sweep]\nsystems = sdar\nrates = 0.2\ngpus = h200\n"
+                                         "requests = 5\nset.tensor_parallel = 1, 2\n"),
+                "--db", db));
+    char *text = PRINTS("cite", db);
+    ck_assert_ptr_nonnull(strstr(text, "\nSettings: dllm-serve: max_requests=8, replicas=2; sdar: "
+                                       "tensor_parallel=2.\n"));
+    ck_assert_ptr_nonnull(strstr(text, ", arrivals=gamma, arrivals.cv=3, input_tokens=100"));
+    free(text);
+    ck_assert_ptr_null(strstr(text = PRINTS("cite", made()), "Settings: "));
+    free(text);
+}
+
 /* The errors that are cited stand in the page that they name. */
 TEST(errors_are_those_of_the_page) {
     char *text = PRINTS("cite", made(), "--json");

@@ -256,6 +256,60 @@ static void refuses_file(const char *name, const char *text, const char *option,
     }
 }
 
+/* The others would take hours: nothing has run when the slip is told. */
+TEST(a_slip_among_good_values_ends_before_anything_runs) {
+    static const struct {
+        const char *line, *says;
+    } slips[] = {
+        {"set.scheduler = knee, kneee", "unknown scheduler 'kneee'; did you mean 'knee'?"},
+        {"set.scheduler = knee, ./no.so", "cannot load the plug-in"},
+        {"set.max_requests = 4, four", "'four' is not a value for max_requests"},
+        {"set.planner = exact, exakt", "unknown planner 'exakt'; did you mean 'exact'?"},
+        {"set.runtime = unmask, nano", "unknown runtime 'nano'; did you mean 'nano-vllm'?"},
+        {"set.confidence = kumaraswamy, kumara", "there is no decode process 'kumara'"},
+        {"set.tensor_parallel = 1, 3", "held by 1, 2, 4 or 8 GPUs together, not by 3"},
+        {"set.workload.arrivals = poisson, gama", "there are no arrivals 'gama'"},
+        {"systems = dllm-serve, fast-dlm", "unknown system 'fast-dlm'; did you mean 'fast-dllm'?"},
+        {"models = llada-8b, dream-7", "unknown model 'dream-7'; did you mean 'dream-7b'?"},
+        {"workloads = burst, oscc", "there is no workload 'oscc'"},
+        {"workloads = burst, ./no.csv", "No such file or directory"},
+    };
+    char text[512];
+    for (size_t i = 0; i < sizeof slips / sizeof slips[0]; i++) {
+        snprintf(text, sizeof text, "[sweep]\nrequests = 900000000\nrates = 0.01, 0.02\n\n%s\n",
+                 slips[i].line);
+        REFUSES(2, slips[i].says, "sweep", scratch_write("slips.ini", text));
+    }
+#define HOURS "--requests", "900000000", "--rate", "0.1"
+    REFUSES(2, "unknown scheduler 'kneee'", "compare", HOURS, "--over", "scheduler=knee,kneee");
+    REFUSES(2, "unknown GPU 'h2000'", "compare", HOURS, "--over", "gpu=h200,h2000");
+    REFUSES(2, "unknown scheduler 'kneee'", "capacity", HOURS, "--slo", "p99 latency<8s", "--over",
+            "scheduler=knee,kneee");
+    REFUSES(2, "unknown scheduler 'kneee'", "capacity", "--requests", "900000000", "--slo",
+            "p99 latency<8s", "--over", "scheduler=knee,kneee");
+}
+
+/* A pair that cannot be is no slip: the others are there, and it has its reason. */
+TEST(a_pair_that_cannot_be_is_told_beside_the_others) {
+    const char *sweep = scratch_write("pairs.ini", "[sweep]\nrequests = 20\nrates = 0.1\n"
+                                                   "models = llada-8b, sdar-8b\n"
+                                                   "systems = dllm-serve, sdar\n");
+    struct output output = CLI("sweep", sweep);
+    ck_assert_int_eq(output.status, 1);
+    ASSERT_SAYS(output.err, "2 of 4 points have no result");
+    output_free(&output);
+    output = CLI("compare", "--requests", "20", "--rate", "0.1", "--model", "llada-8b", "--systems",
+                 "dllm-serve,sdar");
+    ck_assert_int_eq(output.status, 1);
+    ASSERT_SAYS(output.out, "no result    sdar: LLaDA-8B");
+    output_free(&output);
+    output = CLI("capacity", "--requests", "100", "--no-curve", "--slo", "p99 latency<100s",
+                 "--model", "llada-8b", "--systems", "dllm-serve,sdar");
+    ck_assert_int_eq(output.status, 1);
+    ASSERT_SAYS(output.out, "sdar: no result: LLaDA-8B");
+    output_free(&output);
+}
+
 TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
     REFUSES(2,
             "runtime nano-vllm does not run live, for it has cached rows copied together before "

@@ -72,6 +72,33 @@ TEST(a_profile_of_another_model_is_said) {
     free(text);
 }
 
+/* How a card slows under load: a profile that was to tell it and does not is a caution of every run
+ * that it prices. */
+TEST(a_profile_without_the_power_of_its_card_is_said) {
+    for (int is_known = 0; is_known < 2; is_known++) {
+        char line[4096], own[1024];
+        FILE *from = fopen("kernels/profiles/h100/sdar-8b.csv", "r");
+        snprintf(own, sizeof own, "%s", scratch_path("own.csv"));
+        FILE *to = fopen(own, "w");
+        ck_assert(from != NULL && to != NULL);
+        while (fgets(line, sizeof line, from) != NULL) {
+            const bool is_note = strncmp(line, "# power:", 8) == 0;
+            const bool is_count = strncmp(line, "# rows:", 7) == 0;
+            if (is_known || (strncmp(line, "power,", 6) != 0 && !is_note && !is_count)) {
+                fputs(line, to);
+            } else if (is_note) {
+                fputs("# power: not known: of 5 steps that were repeated 3 became slower\n", to);
+            }
+        }
+        fclose(from);
+        ck_assert_int_eq(fclose(to), 0);
+        char *text = PRINTS("run", "--gpu", "h100", "--model", "sdar-8b", "--requests", "3",
+                            "--profile", own, "--json");
+        ck_assert_int_eq(strstr(text, "\"clock-unknown\"") != NULL, !is_known);
+        free(text);
+    }
+}
+
 TEST(a_recorded_run_is_replayed_on_its_profile) {
     const char *own = own_profile(), *db = scratch_path("own.db");
     char *recorded =

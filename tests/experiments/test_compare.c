@@ -601,4 +601,15 @@ TEST(joules_stand_beside_throughput_where_the_profile_knows_power) {
     json_decref(json);
 }
 
+/* The steps after the first, which runs a shared prefix alone, are larger. */
+TEST(leading_layers_are_refused_where_a_batch_is_as_large_as_its_first_steps) {
+    static const char *const by[] = {"scheduler=static", "scheduler=chunked"};
+    for (size_t i = 0; i < sizeof by / sizeof by[0]; i++) {
+        REFUSES(2,
+                "unmask: cache bicache shares prefixes of bidirectional models, each run by itself "
+                "in one piece: set scheduler = continuous",
+                "run", "--system", "bicache", "--rate", "1", "--requests", "2", "--set", by[i]);
+    }
+}
+
 SUITE("compare")

@@ -500,6 +500,12 @@ TEST(the_prompt_of_the_page_is_answered_rightly_with_a_warning) {
                  "--ids", "2,5,9", "--output-tokens", "4");
     ck_assert_ptr_null(strstr(output.err, "experiments/train/prompts alone"));
     output_free(&output);
+    output = CLI("generate", "--backend", "cpu", "--weights", "experiments/train/models/sdar-2m",
+                 "--prompts", scratch_write("free.jsonl", "{\"prompt\": \"Tell me of Paris\"}\n"),
+                 "--output-tokens", "4");
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_ptr_nonnull(strstr(output.err, "experiments/train/prompts alone"));
+    output_free(&output);
 }
 
 SUITE("decode cli")

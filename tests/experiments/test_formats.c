@@ -71,6 +71,33 @@ TEST(csv_has_the_numbers_of_json) {
     output_free(&csv);
 }
 
+/* Also where a command has one row, which people read as lines. */
+TEST(one_row_is_a_table_as_well) {
+    static const char *const asked[][8] = {
+        {"run", "--requests", "4", NULL},
+        {"plan", "lmax", "--system", "mosaic", "--gpu", "rtx3090", NULL},
+        {"explain", "--refresh", "1", NULL},
+        {"capacity", "--requests", "60", "--no-curve", "--slo", "p99 latency<60s", NULL},
+        {"bound", "--requests", "20", NULL},
+        {"trace", "info", "burst", NULL}};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const char *words[12];
+        size_t n = 0;
+        for (; asked[i][n] != NULL; n++) {
+            words[n] = asked[i][n];
+        }
+        words[n] = "--format";
+        words[n + 1] = "csv";
+        words[n + 2] = NULL;
+        struct output csv = cli_run(&(const struct child){0}, words);
+        ck_assert_int_eq(csv.status, 0);
+        const size_t line = strcspn(csv.out, "\n"), comma = strcspn(csv.out, ",");
+        ck_assert_msg(line > 0 && comma < line && csv.out[line] != '\0', "%s: %s", words[0],
+                      csv.out);
+        output_free(&csv);
+    }
+}
+
 TEST(a_format_that_cannot_be_is_refused) {
     REFUSES(2, "--format takes text, markdown, latex or csv, not 'html'", TWO, "--format", "html");
     REFUSES(2, "--format does nothing here", TWO, "--format", "csv", "--json");

@@ -42,14 +42,7 @@ static struct span selecting(void) {
 }
 
 static struct step_price price_of(struct system *system, struct span span, uint32_t n) {
-    struct step_shape shape;
-    struct step_price price;
-    shape_clear(&shape);
-    for (uint32_t i = 0; i < n; i++) {
-        shape_add(shape.sym, &span, 1);
-    }
-    cost_price(system->cost, &shape, system->chunks.bound, &price);
-    return price;
+    return rig_price(system, &span, &n, 1);
 }
 
 struct row {

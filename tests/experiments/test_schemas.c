@@ -41,6 +41,27 @@ static void plays_two_runs_without(int schema, const char *run, const char *word
     free(json);
 }
 
+/* Made by the first program, by one that knew who waits for whom, and by the last in which a
+ * request was ten numbers of one block: dllm-serve, and in the last sdar, too. They take the same
+ * steps; what summaries say of prices has changed since. */
+TEST(runs_of_schemas_1_4_and_5_take_the_same_steps) {
+    static const struct {
+        int schema;
+        const char *run;
+    } runs[] = {{1, "1"}, {4, "1"}, {5, "1"}, {5, "2"}};
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char copy[512], sentence[96];
+        copy_of_schema(runs[i].schema, copy);
+        snprintf(sentence, sizeof sentence,
+                 "unmask: the replay of run %s took the same steps but its summary differs",
+                 runs[i].run);
+        for (int change = 0; change < 2; change++) {
+            REFUSES(1, sentence, "replay", "--db", copy, "--run", runs[i].run);
+            free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
+        }
+    }
+}
+
 /* Made when requests had no deadlines: dllm-serve, and sdar on two replicas. */
 TEST(runs_of_schema_8_are_played) {
     plays_two_runs_without(8, "1", "\"late\"");

@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/outputs.h"
 
 static const char plain[] = "arrival_us,input_tokens,output_tokens,tenant,answer_tokens\n"
@@ -16,12 +17,6 @@ static json_t *facts_of(const char *const *words) {
     return json_parsed(cli_text(cli_run(&(const struct child){0}, words)));
 }
 #define FACTS(...) facts_of((const char *const[]){"trace", "info", __VA_ARGS__, "--json", NULL})
-
-static double number(const json_t *json, const char *key) {
-    const json_t *value = json_object_get(json, key);
-    ck_assert_msg(json_is_number(value), "%s", key);
-    return json_number_value(value);
-}
 
 /* The row of a table whose first cell is `name`. */
 static const json_t *row_of(const json_t *json, const char *table, const char *key,
@@ -509,16 +504,26 @@ TEST(rows_that_are_left_out_are_counted_in_every_output) {
     const char *path =
         scratch_write("failed.csv", "arrival_time_us,input_tokens,output_tokens,status,model\n"
                                     "0,9,1,ok,a\n1,9,0,timeout,a\n2,8,1,ok,b\n");
-    SAYS("left out: 1 failed rows, 1 by --where", "trace", "convert", path, "--where", "model=a");
+    SAYS("left out: 1 failed row, 1 row by --where", "trace", "convert", path, "--where",
+         "model=a");
     char *info = PRINTS("trace", "info", path, "--where", "model!=b");
-    ck_assert_ptr_nonnull(
-        strstr(info, "1 requests, 1 failed ones left out, 1 left out by --where"));
+    ck_assert_ptr_nonnull(strstr(info, "\nleft out: 1 failed row, 1 row by --where\n"));
     free(info);
     json_t *facts = FACTS(path, "--where", "model=a");
     ck_assert(number(facts, "failed") == 1 && number(facts, "left_out") == 1);
     json_decref(facts);
     char *run = PRINTS("run", "--workload", path, "--where", "model=a");
-    ck_assert_ptr_nonnull(strstr(run, "Skipped 1 failed rows"));
+    ck_assert_ptr_nonnull(
+        strstr(run, "Skipped 1 failed row of the trace. Left out 1 row of the trace by `where`."));
+    free(run);
+    /* Of a whole round, however few rows of the last one were wanted. */
+    path = scratch_write(
+        "rounds.jsonl",
+        "{\"t\":0,\"in\":9,\"out\":1,\"code\":200}\n{\"t\":1,\"in\":9,\"out\":1,\"code\":200}\n"
+        "{\"t\":2,\"in\":9,\"out\":1,\"code\":500}\n{\"t\":3,\"in\":9,\"out\":1,\"code\":200}\n");
+    run = PRINTS("run", "--workload", path, "--columns", "time=t:s,input=in,output=out", "--where",
+                 "code=200", "--requests", "4");
+    ck_assert_ptr_nonnull(strstr(run, "Left out 1 row of the trace by `where`."));
     free(run);
 }
 
@@ -614,8 +619,8 @@ TEST(rows_that_cannot_be_read_are_left_out_and_counted_where_asked) {
     ASSERT_SAYS(output.out, "Left out 4 rows of the trace that cannot be read.");
     output_free(&output);
     path = scratch_write("worse.csv", "arrival_us,input_tokens,output_tokens\nx\n");
-    REFUSES(1, "others that cannot be read), expected at least one request", "trace", "info", path,
-            "--skip-bad");
+    REFUSES(1, "no row is left: 1 cannot be read, the first: worse.csv:2: found 1 field", "trace",
+            "info", path, "--skip-bad");
     path =
         scratch_write("bad.jsonl", "{\"timestamp\":0,\"input_length\":5,\"output_length\":6,"
                                    "\"hash_ids\":[1]}\n{\"timestamp\":\n"

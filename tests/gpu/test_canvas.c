@@ -222,6 +222,15 @@ static void test_softmax(int n_rows, int n_vocab) {
     arrays_free();
 }
 
+static void check_entropies(struct array *entropy, int n_rows, const char *name) {
+    float *got = pull(entropy), *want = entropy->host;
+    for (int row = 0; row < n_rows; row++) {
+        check(fabsf(got[row] - want[row]) <= 1e-4f * (1 + want[row]),
+              "%s %g of row %d, %g expected", name, (double)got[row], row, (double)want[row]);
+    }
+    free(got);
+}
+
 static void test_renoise(int n_rows, int n_vocab) {
     struct array *logits = some_logits(n_rows, n_vocab), *by = some_rules(n_rows);
     struct array *key = array_new((size_t)n_rows * 8), *entropy = array_new((size_t)n_rows * 4);
@@ -239,13 +248,56 @@ static void test_renoise(int n_rows, int n_vocab) {
     }
     check_bytes(token, token->n_bytes, "most likely tokens");
     check_bytes(drawn, drawn->n_bytes, "drawn tokens");
-    float *got = pull(entropy), *want = entropy->host;
+    check_entropies(entropy, n_rows, "entropy");
+    arrays_free();
+}
+
+/* Ranks of n_vocab tokens each find what one device finds of whole rows. */
+static void test_renoise_ranks(int n_rows, int n_vocab, int n_ranks) {
+    const int all = n_vocab * n_ranks;
+    struct array *logits = some_logits(n_rows, all), *by = some_rules(n_rows);
+    struct array *divided = array_new((size_t)n_rows * all * 2);
+    struct array *key = array_new((size_t)n_rows * 8), *entropy = array_new((size_t)n_rows * 4);
+    struct array *token = array_new((size_t)n_rows * 4), *drawn = array_new((size_t)n_rows * 4);
+    struct array *parts = array_new((size_t)n_rows * n_ranks * sizeof(struct renoise_part));
+    struct array *confidence = array_new((size_t)n_rows * 4);
     for (int row = 0; row < n_rows; row++) {
-        check(fabsf(got[row] - want[row]) <= 1e-4f * (1 + want[row]),
-              "entropy %g of row %d of %d, %g expected", (double)got[row], row, n_vocab,
-              (double)want[row]);
+        ((uint64_t *)key->host)[row] = draw();
+        ((float *)confidence->host)[row] = 0.5f;
+        for (int i = 0; i < all; i++) {
+            ((uint16_t *)divided->host)[(i / n_vocab * n_rows + row) * n_vocab + i % n_vocab] =
+                ((uint16_t *)logits->host)[row * all + i];
+        }
     }
-    free(got);
+    push(key);
+    push(divided);
+    push(confidence);
+    for (int side = 0; side < 2; side++) {
+        for (int rank = 0; rank < n_ranks; rank++) {
+            const struct call_renoise call =
+                MAKE(struct call_renoise,
+                     .logits = (uint16_t *)OF(divided) + (int64_t)rank * n_rows * n_vocab,
+                     .by = OF(by), .key = OF(key), .n_rows = n_rows, .n_vocab = n_vocab,
+                     .dtype = KERNEL_BF16, .part = (struct renoise_part *)OF(parts) + rank * n_rows,
+                     .first_token = rank * n_vocab);
+            side ? launched(kernel_renoise(&call, NULL), "a rank's renoise") : ref_renoise(&call);
+        }
+        const struct call_renoise_combine call =
+            MAKE(struct call_renoise_combine, .parts = OF(parts), .by = OF(by), .token = OF(token),
+                 .drawn = OF(drawn), .confidence = OF(confidence), .entropy = OF(entropy),
+                 .n_rows = n_rows, .n_ranks = n_ranks);
+        side ? launched(kernel_renoise_combine(&call, NULL), "combine")
+             : ref_renoise_combine(&call);
+    }
+    check_entropies(confidence, n_rows, "confidence");
+    const struct call_renoise whole =
+        MAKE(struct call_renoise, .logits = logits->host, .by = by->host, .key = key->host,
+             .token = token->host, .drawn = drawn->host, .entropy = entropy->host, .n_rows = n_rows,
+             .n_vocab = all, .dtype = KERNEL_BF16);
+    ref_renoise(&whole);
+    check_bytes(token, token->n_bytes, "most likely tokens of ranks");
+    check_bytes(drawn, drawn->n_bytes, "drawn tokens of ranks");
+    check_entropies(entropy, n_rows, "entropy of ranks");
     arrays_free();
 }
 
@@ -282,6 +334,8 @@ static void test_limits(void) {
     check(kernel_condition(&condition, NULL) == cudaErrorInvalidValue, "12 channels");
     const struct call_renoise none = {.n_vocab = 8, .dtype = KERNEL_BF16};
     check(kernel_renoise(&none, NULL) == cudaSuccess, "no rows");
+    const struct call_renoise_combine nobody = {.n_rows = 1};
+    check(kernel_renoise_combine(&nobody, NULL) == cudaErrorInvalidValue, "no ranks");
 }
 
 int main(int argc, char **argv) {
@@ -299,6 +353,7 @@ int main(int argc, char **argv) {
         test_softcap(between(1, 9), between(1, 3000));
         test_softmax(between(1, 9), between(1, 3000));
         test_renoise(between(1, 9), between(1, 3000));
+        test_renoise_ranks(between(1, 300), between(1, 700), 1 << between(1, 3));
         test_condition(between(1, 70), 8 * between(1, 400), i % 2);
     }
     if (!small) {
@@ -306,6 +361,7 @@ int main(int argc, char **argv) {
         test_window(512, 0, 1400);
         test_softmax(12, 262144);
         test_renoise(12, 262144);
+        test_renoise_ranks(12, 65536, 4);
     }
     test_limits();
     printf("%d passed, %d failed\n", n_passed, n_failed);

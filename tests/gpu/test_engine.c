@@ -1,6 +1,6 @@
-/* The engine on a GPU: logits of small checkpoints against PyTorch's, the same steps on the GPU and
- * on the CPU under every cache policy, the same requests alone and together, and what FOCUS evicts
- * by the word of the device and of the host. A plain program:
+/* The engine on a GPU: logits of small models and the same steps on the GPU and on the CPU (which
+ * tests/engine compares with PyTorch) under every cache policy, the same requests alone and
+ * together, and what FOCUS evicts by the word of the device and of the host. A plain program:
  * `test_engine [LIBRARY [small | PART]]`, run where the repository's data is
  * (UNMASK_DATA), prints a line for each comparison and the count of failures; `small` keeps to what
  * a memory checker gets through, PART to one of main's: the CPU's side takes most of the time, and
@@ -12,8 +12,6 @@
 #include <string.h>
 
 #include "engine/live.h"
-#include "engine/weights/safetensors.h"
-#include "sim/base/input/datadir.h"
 #include "sim/base/rng.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
@@ -67,47 +65,27 @@ static const struct model dream_wide = {.name = "dream-wide",
                                         .qkv_bias = true,
                                         .shifted_logits = true};
 
-static void read_golden(const char *folder, int32_t *ids, float *logits) {
-    char path[1280];
-    struct safetensors golden;
+/* The logits of all positions of one canvas, in one pass: launched, captured, launched as a graph,
+ * as often as `rounds` says. `chunks` of the FFN alone: the logits are wanted whole. */
+static void run_canvas(const struct engine_device *device, const struct model *model,
+                       struct chunk_rows chunks, int rounds, float (*found)[TOKENS * VOCAB]) {
     struct err err = {0};
-    float values[TOKENS];
-    snprintf(path, sizeof path, "%s/golden.safetensors", folder);
-    must(safetensors_open(path, &golden, &err), &err);
-    stored_read(safetensors_find(&golden, "ids"), 0, TOKENS, values);
-    stored_read(safetensors_find(&golden, "logits"), 0, (int64_t)TOKENS * VOCAB, logits);
-    for (int i = 0; i < TOKENS; i++) {
-        ids[i] = (int32_t)values[i];
-    }
-    safetensors_close(&golden);
-}
-
-/* All positions of one canvas in one pass, three times: launched, captured, launched as a graph.
- * `chunks` of the FFN alone: the logits are wanted whole. */
-static void compare_with_golden(const struct model *model, struct chunk_rows chunks) {
-    static float wanted[TOKENS * VOCAB], found[TOKENS * VOCAB];
-    char relative[256], folder[1024];
     int32_t ids[TOKENS], positions[TOKENS];
-    struct err err = {0};
-    snprintf(relative, sizeof relative, "tests/golden/engine/%s", model->name);
-    data_path(folder, sizeof folder, relative);
-    read_golden(folder, ids, wanted);
-    struct engine_device device;
     struct weights weights;
     struct graph graph;
     struct forward *forward;
-    must(engine_device_open(BACKEND_CUDA, library, &device, &err), &err);
-    must(weights_open(&weights, &device, model, folder, &err), &err);
+    must(weights_open(&weights, device, model, "random:7", &err), &err);
     graph_build(&graph, model,
                 &(struct graph_options){.fused = true, .logits_bytes = 2, .engine = true});
     const struct step_limits limits =
         MAKE(struct step_limits, .max_requests = 1, .max_tokens = TOKENS, .max_logit_rows = TOKENS,
              .max_positions = 256, .canvas_tokens = 256, .workspace_bytes = 16 << 20);
-    must(forward_open(&device, &graph, &weights, &limits, &forward, &err), &err);
-    must(forward_write_canvas(forward, 0, ids, TOKENS, &err), &err);
+    must(forward_open(device, &graph, &weights, &limits, &forward, &err), &err);
     for (int i = 0; i < TOKENS; i++) {
+        ids[i] = i * 61 % VOCAB;
         positions[i] = i;
     }
+    must(forward_write_canvas(forward, 0, ids, TOKENS, &err), &err);
     const struct span span = {
         .phase = PHASE_REFRESH, .queries = TOKENS, .first_queries = TOKENS, .logit_rows = TOKENS};
     const struct span *const spans[] = {&span};
@@ -120,20 +98,34 @@ static void compare_with_golden(const struct model *model, struct chunk_rows chu
     shape.spans = spans;
     placement_make(planner_find("first-fit", &err), &graph, &shape, chunks, &placement);
     const struct step step = {.placement = &placement, .shape = &shape, .parts = &part};
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < rounds; round++) {
         double ns;
         must(round == 0 ? forward_submit(forward, &step, &err) : forward_again(forward, &err),
              &err);
         must(forward_wait(forward, &ns, &err), &err);
-        must(forward_logits(forward, found, &err), &err);
-        double error = relative_error(found, wanted, (int64_t)TOKENS * VOCAB);
-        check(error <= 1e-2,
-              "%s, ffn by %d rows, pass %d: logits %.2e from PyTorch's (at most 1e-2)", model->name,
-              (int)chunks.of[CHUNK_FFN], round + 1, error);
+        must(forward_logits(forward, found[round], &err), &err);
     }
     forward_close(forward);
     weights_close(&weights);
+}
+
+/* On the GPU, by chunks of the FFN, as on the CPU in the same type. */
+static void compare_canvas(const struct model *model, struct chunk_rows chunks) {
+    static float wanted[1][TOKENS * VOCAB], found[3][TOKENS * VOCAB];
+    struct engine_device cpu, device;
+    struct err err = {0};
+    must(engine_device_start(&device_cpu, KERNEL_BF16, &cpu, &err), &err);
+    must(engine_device_open(BACKEND_CUDA, library, &device, &err), &err);
+    run_canvas(&cpu, model, (struct chunk_rows){{0}}, 1, wanted);
+    run_canvas(&device, model, chunks, 3, found);
+    for (int round = 0; round < 3; round++) {
+        double error = relative_error(found[round], wanted[0], (int64_t)TOKENS * VOCAB);
+        check(error <= 1e-2,
+              "%s, ffn by %d rows, pass %d: logits %.2e from the CPU's (at most 1e-2)", model->name,
+              (int)chunks.of[CHUNK_FFN], round + 1, error);
+    }
     engine_device_close(&device);
+    engine_device_close(&cpu);
 }
 
 enum { REQUESTS = 5, STEPS = 40, MAX_TOKENS = 4096 };
@@ -694,11 +686,11 @@ static void compare_fp8(void) {
     form = (struct form){NULL, NULL, NULL, NULL};
 }
 
-static void compare_all_golden(void) {
+static void compare_whole_canvases(void) {
     static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
-        compare_with_golden(&llada_wide, ffn_chunks[i]);
-        compare_with_golden(&dream_wide, ffn_chunks[i]);
+        compare_canvas(&llada_wide, ffn_chunks[i]);
+        compare_canvas(&dream_wide, ffn_chunks[i]);
     }
     compare_loops("fixed");
     compare_loops("threshold");
@@ -746,10 +738,14 @@ int main(int argc, char **argv) {
         const char *name;
         void (*compare)(void);
         bool small_too;
-    } parts[] = {{"golden", compare_all_golden, true}, {"prefixes", compare_all_prefixes, true},
-                 {"heads", compare_heads, true},       {"caches", compare_caches, true},
-                 {"ways", compare_ways, true},         {"scattered", compare_scattered, true},
-                 {"patterns", compare_patterns, true}, {"fp8", compare_fp8, false}};
+    } parts[] = {{"canvases", compare_whole_canvases, true},
+                 {"prefixes", compare_all_prefixes, true},
+                 {"heads", compare_heads, true},
+                 {"caches", compare_caches, true},
+                 {"ways", compare_ways, true},
+                 {"scattered", compare_scattered, true},
+                 {"patterns", compare_patterns, true},
+                 {"fp8", compare_fp8, false}};
     const char *part = argc > 2 ? argv[2] : "";
     library = argc > 1 ? argv[1] : NULL;
     small = strcmp(part, "small") == 0;

@@ -2,7 +2,9 @@
  * played; what they take beside NCCL; a model on all of them against the same on one. A plain
  * program: `test_ranks LIBRARY [RANKS [nccl|refused]]`, 2 unless said, prints a line for each
  * comparison and the count of failures; `nccl` where the loader finds it, `refused` where it does
- * not and the GPUs do not reach each other's memory, so that they cannot be ranks. */
+ * not and the GPUs do not reach each other's memory, so that they cannot be ranks. `models` in
+ * their place compares models in all forms alone, and so does `test_ranks cpu [RANKS]` on the CPU;
+ * `times` times LLaDA-8B alone. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -27,6 +29,7 @@ enum {
 
 static const char *library;
 static int n_ranks;
+static enum backend backend = BACKEND_CUDA;
 static bool has_nccl, is_refused;
 static bool reach; /* each other's memory: sums are made through it, too */
 static pthread_barrier_t all;
@@ -325,7 +328,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-enum { MOST_TOKENS = 2048, SIDE_TOKENS = 200 };
+enum { MOST_TOKENS = 2048, SIDE_TOKENS = 200, PAGE_ROWS = 16 };
 
 struct side {
     struct model model;
@@ -345,24 +348,33 @@ static void must_be(int status, const struct err *err) {
     }
 }
 
-static void open_side(struct side *side, const struct model *model, uint32_t ranks,
-                      uint32_t most_tokens) {
+static const struct graph_options whole_pass = {
+    .fused = true, .fused_head = true, .fused_gate_up = true, .engine = true};
+
+static void open_side(struct side *side, const struct model *model, uint32_t ranks, bool by_expert,
+                      uint32_t most_tokens, const struct graph_options *options) {
     struct err err = {0};
-    const struct graph_options options = {
-        .fused = true, .fused_head = true, .fused_gate_up = true, .engine = true};
-    must_be(model_divide(model, ranks, false, &side->model, &err), &err);
-    graph_build(&side->graph, &side->model, &options);
+    must_be(model_divide(model, ranks, by_expert && ranks > 1, &side->model, &err), &err);
+    graph_build(&side->graph, &side->model, options);
     side->limits = MAKE(struct step_limits, .max_requests = 4, .max_tokens = most_tokens,
                         .max_logit_rows = most_tokens, .max_positions = MOST_TOKENS,
                         .canvas_tokens = MOST_TOKENS, .workspace_bytes = 1 << 30);
-    must_be(engine_device_open(BACKEND_CUDA, library, &side->device, &err), &err);
-    must_be(weights_open(&side->weights, &side->device, &side->model, "random:3", &err), &err);
+    if (options->exact) {
+        side->limits.page_rows = PAGE_ROWS;
+        side->limits.pool_bytes = 64 << 20;
+    }
+    must_be(engine_device_open(backend, library, &side->device, &err), &err);
+    must_be(weights_open_stored(&side->weights, &side->device, &side->model, &options->storage, 0,
+                                "random:3", &err),
+            &err);
     must_be(forward_open(&side->device, &side->graph, &side->weights, &side->limits, &side->forward,
                          &err),
             &err);
     if (ranks > 1) {
-        const struct ranks_request request = {
-            .device = &side->device, .model = &side->model, .weights = "random:3"};
+        const struct ranks_request request = {.device = &side->device,
+                                              .model = &side->model,
+                                              .storage = options->storage,
+                                              .weights = "random:3"};
         must_be(ranks_open(&request, &side->ranks, &err), &err);
         must_be(forward_lead(side->forward, side->ranks, &err), &err);
     }
@@ -386,10 +398,26 @@ static double run_side(struct side *side, uint32_t n, uint32_t logit_rows, int r
         ids[i] = (int32_t)(keyed_mix(i + 1) % (model_whole_vocab(&side->model) - 1));
     }
     must_be(forward_write_canvas(side->forward, 0, ids, n, &err), &err);
-    const struct span span = {
-        .phase = PHASE_REFRESH, .queries = n, .first_queries = n, .logit_rows = logit_rows};
+    static int32_t pages[MOST_TOKENS / PAGE_ROWS], extents[MOST_TOKENS];
+    const bool is_paged = side->limits.page_rows > 0;
+    const int32_t block = (int32_t)side->model.block_tokens;
+    for (int32_t i = 0; i < (int32_t)n; i++) {
+        const int32_t end = (i / block + 1) * block;
+        extents[i] = end < (int32_t)n ? end : (int32_t)n;
+        pages[i / PAGE_ROWS] = i / PAGE_ROWS;
+    }
+    const struct span span = {.phase = is_paged ? PHASE_REUSE : PHASE_REFRESH,
+                              .queries = n,
+                              .first_queries = n,
+                              .exact = is_paged,
+                              .logit_rows = logit_rows};
     const struct span *const spans[] = {&span};
-    const struct step_part part = {.positions = positions};
+    struct step_part part = {.positions = positions};
+    if (is_paged) {
+        part.kv_pages.pages = pages;
+        part.kv_pages.n_pages = (int32_t)(n + PAGE_ROWS - 1) / PAGE_ROWS;
+        part.kv_pages.extent = extents;
+    }
     struct step_shape shape;
     struct placement placement;
     shape_clear(&shape);
@@ -424,10 +452,10 @@ static void compare_model(const char *name) {
         return;
     }
     one = many = (struct side){0};
-    open_side(&one, model, 1, SIDE_TOKENS);
+    open_side(&one, model, 1, false, SIDE_TOKENS, &whole_pass);
     run_side(&one, SIDE_TOKENS, SIDE_TOKENS, 3);
     close_side(&one);
-    open_side(&many, model, (uint32_t)n_ranks, SIDE_TOKENS);
+    open_side(&many, model, (uint32_t)n_ranks, false, SIDE_TOKENS, &whole_pass);
     for (int pass = 0; pass < 3; pass++) {
         int n_same = 0;
         double worst = 0;
@@ -446,27 +474,168 @@ static void compare_model(const char *name) {
     close_side(&many);
 }
 
-static void time_model(const char *name) {
+/* ---- models in all forms, as near to the CPU's in float32 as on one GPU ---- */
+
+#define ALL_FP8(type)                                                                              \
+    { type, type, NUMBER_FP8, type, NUMBER_BF16 }
+#define CACHE_TOO(type)                                                                            \
+    { type, type, NUMBER_FP8, NUMBER_BF16, NUMBER_BF16 }
+#define IN_FP8(type)                                                                               \
+    { type, type, NUMBER_BF16, NUMBER_BF16, NUMBER_BF16 }
+
+/* Sums of ranks are of another order than one GPU's, and logits part by some roundings; what is
+ * rounded to fp8 before a product parts by as much as fp8 loses, and a token of a mixture may go to
+ * another expert. */
+static const struct {
+    const char *model;
+    struct storage storage;
+    bool is_paged, by_expert, has_window, is_dense;
+} forms[] = {
+    {"llada-tiny", {0}, .is_paged = false},
+    {"sdar-tiny", {0}, .is_paged = true},
+    {"llada2-tiny", {0}, .is_paged = true, .by_expert = true},
+    {"diffusiongemma-tiny", {0}, .is_paged = true, .has_window = true, .is_dense = true},
+    {"diffusiongemma-tiny", {0}, .is_paged = true, .has_window = true},
+    {"diffusiongemma-tiny", {0}, .is_paged = true, .has_window = true, .by_expert = true},
+    {"dream-tiny", {NUMBER_FP8, 0, 0, 0, 0}, .is_paged = false},
+    {"dream-tiny", {NUMBER_FP8_CHANNEL, 0, 0, 0, 0}, .is_paged = false},
+    {"sdar-tiny", {0, 0, NUMBER_FP8, 0, 0}, .is_paged = true},
+    {"llada-tiny", IN_FP8(NUMBER_FP8), .is_paged = false},
+    {"llada-tiny", IN_FP8(NUMBER_FP8_CHANNEL), .is_paged = false},
+    {"dream-tiny", ALL_FP8(NUMBER_FP8), .is_paged = false},
+    {"sdar-tiny", CACHE_TOO(NUMBER_FP8), .is_paged = true},
+    {"sdar-tiny", CACHE_TOO(NUMBER_FP8_CHANNEL), .is_paged = true},
+    {"llada2-tiny", CACHE_TOO(NUMBER_FP8), .is_paged = true, .by_expert = true},
+    {"llada-moe-tiny", IN_FP8(NUMBER_FP8_CHANNEL), .is_paged = false},
+};
+enum { N_FORMS = sizeof forms / sizeof forms[0], MOST_VOCAB = 2048 };
+enum { ONE, MANY, REFERENCE, SIDES };
+
+/* Numbers that are not in fp8, in the back end's type. */
+static struct storage storage_of_form(size_t form, bool is_reference) {
+    struct storage storage = is_reference ? (struct storage){0} : forms[form].storage;
+    uint8_t *const types[] = {&storage.weights, &storage.activations, &storage.cache, &storage.head,
+                              &storage.wide};
+    for (size_t i = 0; i < 5 && backend == BACKEND_CPU; i++) {
+        *types[i] = *types[i] == NUMBER_BF16 ? NUMBER_F32 : *types[i];
+    }
+    return storage;
+}
+
+static void read_logits_of(const struct model *model, size_t form, int which, float *logits) {
+    static struct side side;
+    struct err err = {0};
+    const enum backend own = backend;
+    backend = which == REFERENCE ? BACKEND_CPU : own;
+    const struct graph_options options = {.fused = true,
+                                          .logits_bytes = 2,
+                                          .host_reads_logits = true,
+                                          .fused_gate_up = true,
+                                          .engine = true,
+                                          .exact = forms[form].is_paged,
+                                          .storage = storage_of_form(form, which == REFERENCE)};
+    side = (struct side){0};
+    open_side(&side, model, which == MANY ? (uint32_t)n_ranks : 1, forms[form].by_expert,
+              SIDE_TOKENS, &options);
+    run_side(&side, SIDE_TOKENS, SIDE_TOKENS, which == REFERENCE ? 1 : 3);
+    must_be(forward_logits(side.forward, logits, &err), &err);
+    close_side(&side);
+    backend = own;
+}
+
+static double distance(const float *found, const float *wanted, uint32_t vocab) {
+    double apart = 0, size = 0;
+    for (size_t i = 0; i < SIDE_TOKENS * (size_t)vocab; i++) {
+        const double difference = (double)found[i] - (double)wanted[i];
+        apart += difference * difference;
+        size += (double)wanted[i] * (double)wanted[i];
+    }
+    return sqrt(apart / size);
+}
+
+/* A model of a form; one with windows is of masks, and conditioned on nothing. */
+static struct model model_of_form(const struct model *found, size_t form) {
+    struct model model = *found;
+    if (forms[form].has_window) {
+        model.uniform_noise = model.causal_prompt = false;
+        model.conditioning_ffn = 0;
+        model.mask_token = model.vocab - 1;
+    }
+    if (forms[form].is_dense) {
+        model.router = ROUTER_NONE;
+        model.experts = model.experts_active = model.expert_ffn = 0;
+        model.shared_experts = model.shared_ffn = 0;
+        model.norm_topk = false;
+        model.ffn = 128;
+    }
+    return model;
+}
+
+static void compare_form(size_t form) {
+    static float logits[SIDES][SIDE_TOKENS * MOST_VOCAB];
+    struct err err = {0};
+    const struct model *found = model_find(forms[form].model, &err);
+    if (found == NULL || found->heads % (uint32_t)n_ranks != 0) {
+        return;
+    }
+    const struct model model = model_of_form(found, form);
+    for (int side = 0; side < SIDES; side++) {
+        read_logits_of(&model, form, side, logits[side]);
+    }
+    const struct storage *s = &forms[form].storage;
+    const double apart = distance(logits[MANY], logits[ONE], model.vocab),
+                 many = distance(logits[MANY], logits[REFERENCE], model.vocab),
+                 one = distance(logits[ONE], logits[REFERENCE], model.vocab);
+    printf("%s%s%s%s, weights %s, inputs %s, cache %s, head %s: logits %.4f from one GPU's, %.4f "
+           "from float32's, which one GPU's are %.4f from\n",
+           forms[form].model, forms[form].is_dense ? " without experts" : "",
+           forms[form].by_expert ? " by experts" : "",
+           forms[form].has_window ? " with a window" : "", number_words[s->weights],
+           number_words[s->activations], number_words[s->cache], number_words[s->head], apart, many,
+           one);
+    check(many <= 1.15 * one + 1e-3, "form %zu on %d ranks", form, n_ranks);
+}
+
+static void compare_forms(void) {
+    for (size_t form = 0; form < N_FORMS; form++) {
+        compare_form(form);
+    }
+}
+
+static int told(void) {
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed > 0;
+}
+
+static void time_model(const char *name, enum number_type type) {
     static const uint32_t tokens[] = {32, 128, 512, 2048};
     struct err err = {0};
     static struct side side;
     double ms[2][4];
     const struct model *model = model_find(name, &err);
+    struct graph_options options = whole_pass;
+    options.storage.weights = options.storage.activations = (uint8_t)type;
     for (int many = 0; many < 2; many++) {
         side = (struct side){0};
-        open_side(&side, model, many ? (uint32_t)n_ranks : 1, MOST_TOKENS);
+        open_side(&side, model, many ? (uint32_t)n_ranks : 1, false, MOST_TOKENS, &options);
         must_be(forward_warm(side.forward, NULL, &err), &err);
         for (size_t i = 0; i < 4; i++) {
             ms[many][i] = run_side(&side, tokens[i], 32, 21);
         }
         close_side(&side);
     }
-    printf("\n%s, one pass, 32 logit rows, random weights: ms\n%8s %8s %8s %8s\n", name, "tokens",
-           "1 rank", "ranks", "speed-up");
+    printf("\n%s in %s, one pass, 32 logit rows, random weights: ms\n%8s %8s %8s %8s\n", name,
+           number_words[type], "tokens", "1 rank", "ranks", "speed-up");
     for (size_t i = 0; i < 4; i++) {
         printf("%8" PRIu32 " %8.3f %8.3f %8.2f\n", tokens[i], ms[0][i], ms[1][i],
                ms[0][i] / ms[1][i]);
     }
+}
+
+static void time_models(void) {
+    time_model("llada-8b", NUMBER_BF16);
+    time_model("llada-8b", NUMBER_FP8_CHANNEL);
+    time_model("llada-8b", NUMBER_FP8);
 }
 
 int main(int argc, char **argv) {
@@ -474,6 +643,15 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     library = argc > 1 ? argv[1] : NULL;
     n_ranks = argc > 2 ? atoi(argv[2]) : 2;
+    backend = library != NULL && strcmp(library, "cpu") == 0 ? BACKEND_CPU : BACKEND_CUDA;
+    if (backend == BACKEND_CPU || (argc > 3 && strcmp(argv[3], "models") == 0)) {
+        compare_forms();
+        return told();
+    }
+    if (argc > 3 && strcmp(argv[3], "times") == 0) {
+        time_models();
+        return told();
+    }
     has_nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
     is_refused = argc > 3 && strcmp(argv[3], "refused") == 0;
     must_be(engine_device_open(BACKEND_CUDA, library, &parties[0].device, &err), &err);
@@ -492,7 +670,7 @@ int main(int argc, char **argv) {
     }
     compare_model("llada-tiny");
     compare_model("dream-tiny");
-    time_model("llada-8b");
-    printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed > 0;
+    compare_forms();
+    time_models();
+    return told();
 }

@@ -1,9 +1,9 @@
 /* Requests that are swapped out of a GPU to the host's memory and brought back: whatever is swapped
  * out when, their tokens are those of a run without, bit for bit (batch-invariant kernels, random
  * weights). Exact caches, whose rows lie in pages of all layers, and the dense stores of others,
- * with and without mapped memory. A plain program: `test_swap [cuda|cpu [LIBRARY]]`, run where the
- * repository's data is (UNMASK_DATA), prints a line for each comparison and the count of failures.
- */
+ * with and without mapped memory. A plain program: `test_swap [cuda|cpu [LIBRARY [RANKS]]]`, run
+ * where the repository's data is (UNMASK_DATA), prints a line for each comparison and the count of
+ * failures. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@ enum { N = 12, OUTPUT = 64 };
 
 static enum backend backend = BACKEND_CUDA;
 static const char *library;
+static char parallel[32] = "tensor_parallel=1";
 
 struct run {
     struct loop_result result;
@@ -62,7 +63,7 @@ static const char *const always[] = {
     "scheduler=continuous", "runtime=unmask",          "runtime.batch_invariant=on",
     "max_requests=3",       "max_batched_tokens=2048", "context_tokens=1024",
     "block_tokens=16",      "memory_utilization=0.05", "swap.host_bytes=256MiB"};
-enum { N_ALWAYS = sizeof always / sizeof always[0], N_SETTINGS = N_ALWAYS + 3 };
+enum { N_ALWAYS = sizeof always / sizeof always[0], N_SETTINGS = N_ALWAYS + 4 };
 
 struct kind {
     const char *system, *model, *settings[2];
@@ -85,6 +86,7 @@ static void serve(const struct kind *kind, bool swaps, struct run *run) {
     put(&settings[N_ALWAYS + 1], kind->settings[1]);
     put(&settings[N_ALWAYS + 2],
         backend == BACKEND_CPU ? "storage.weights=f32" : "storage.weights=bf16");
+    put(&settings[N_ALWAYS + 3], parallel);
     const struct system_request request = {.system = kind->system,
                                            .model = kind->model,
                                            .gpu = backend == BACKEND_CPU ? "cpu" : "l40s",
@@ -148,6 +150,9 @@ int main(int argc, char **argv) {
     };
     backend = argc > 1 && strcmp(argv[1], "cpu") == 0 ? BACKEND_CPU : BACKEND_CUDA;
     library = argc > 2 ? argv[2] : NULL;
+    if (argc > 3) {
+        snprintf(parallel, sizeof parallel, "tensor_parallel=%s", argv[3]);
+    }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         compare(&kinds[i]);
     }

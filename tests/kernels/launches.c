@@ -75,7 +75,10 @@ static void add_norms(struct launch_list *list) {
         for (int kind = 0; kind < 8; kind++) {
             struct block_shape shape =
                 norm_shape_of(kind & 1 ? 4097 : 1, n_channels, kind & 2, kind & 4);
-            add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d>", shape.each);
+            for (int codes = 0; codes < 2; codes++) {
+                add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d, %s>",
+                    shape.each, truth(codes));
+            }
         }
     }
 }
@@ -173,6 +176,7 @@ static void add_ranks(struct launch_list *list) {
     static const char *const types[] = {"float", "__nv_bfloat16"};
     add_fixed(list, RANKS_THREADS, "gather_kernel");
     add_fixed(list, RANKS_COMBINE_THREADS, "combine_ranks_kernel");
+    add_fixed(list, RANKS_COMBINE_THREADS, "renoise_combine_kernel");
     for (int n = 2; n <= 8; n *= 2) {
         for (int t = 0; t < 2; t++) {
             add(list, RANKS_THREADS, RANKS_THREADS, 0, false, "direct_kernel<%s, %d>", types[t], n);
@@ -229,6 +233,8 @@ static void add_hopper_fp8(struct launch_list *list) {
                 FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %s, %d>",
                 gated, squares, truth(kind & 1), 8 << kind / 2);
         }
+        add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS, FP8_RING_BYTES + RING_ALIGNMENT, true,
+            "fp8_few_kernel<%s, %s, false, 128>", gated, squares);
     }
 }
 

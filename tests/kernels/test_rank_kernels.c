@@ -246,4 +246,60 @@ TEST(a_selection_in_two_parts_is_that_of_all_heads) {
     }
 }
 
+/* A canvas's rows: what ranks find of their parts is what one finds of whole rows. */
+TEST(renoised_parts_are_those_of_whole_rows) {
+    enum { N = 9, V = 96, MOST = 4 };
+    static float whole[N * V], divided[N * V];
+    static struct renoise_part parts[MOST * N];
+    struct draw_rule by[N];
+    uint64_t key[N];
+    struct rng rng = rng_stream(5, "renoise");
+    int32_t token[2][N], drawn[2][N];
+    float entropy[2][N], confidence[N];
+    for (int row = 0; row < N; row++) {
+        by[row] = (struct draw_rule){.temperature = 0.3f + 0.2f * (float)row, .top_p = 1};
+        key[row] = rng_next(&rng);
+        for (int i = 0; i < V; i++) { /* some rows of few numbers, many of them alike */
+            const double u = rng_uniform(&rng);
+            whole[row * V + i] = (float)(row % 2 ? 8 * u : floor(4 * u));
+        }
+    }
+    const struct call_renoise one = MAKE(
+        struct call_renoise, .logits = whole, .by = by, .key = key, .token = token[0],
+        .drawn = drawn[0], .entropy = entropy[0], .n_rows = N, .n_vocab = V, .dtype = KERNEL_F32);
+    ref_renoise(&one);
+    for (int n = 2; n <= MOST; n *= 2) {
+        for (int i = 0; i < N * V; i++) {
+            divided[(i % V / (V / n) * N + i / V) * (V / n) + i % V % (V / n)] = whole[i];
+        }
+        for (int rank = 0; rank < n; rank++) {
+            const struct call_renoise part =
+                MAKE(struct call_renoise, .logits = divided + rank * N * (V / n), .by = by,
+                     .key = key, .n_rows = N, .n_vocab = V / n, .dtype = KERNEL_F32,
+                     .part = parts + rank * N, .first_token = rank * (V / n));
+            ref_renoise(&part);
+        }
+        for (int row = 0; row < N; row++) {
+            confidence[row] = row == 3 ? NAN : 2;
+        }
+        const struct call_renoise_combine all =
+            MAKE(struct call_renoise_combine, .parts = parts, .by = by, .token = token[1],
+                 .drawn = drawn[1], .confidence = confidence, .entropy = entropy[1], .n_rows = N,
+                 .n_ranks = n);
+        ref_renoise_combine(&all);
+        ck_assert_mem_eq(token[0], token[1], sizeof token[0]);
+        ck_assert_mem_eq(drawn[0], drawn[1], sizeof drawn[0]);
+        for (int row = 0; row < N; row++) {
+            double sum = 0;
+            const float *of = whole + row * V;
+            for (int i = 0; i < V; i++) {
+                sum += exp((double)(of[i] - of[token[0][row]]) / (double)by[row].temperature);
+            }
+            ck_assert_float_eq_tol(entropy[0][row], entropy[1][row], 1e-6F);
+            ck_assert(row == 3 ? isnan(confidence[row])
+                               : fabs((double)confidence[row] * sum - 1) < 1e-6);
+        }
+    }
+}
+
 SUITE("rank kernels")

@@ -193,6 +193,30 @@ TEST(what_a_system_cannot_honour_is_refused_in_one_sentence) {
     system_close(system);
 }
 
+/* Chances of drafts are of whole distributions: what would cut them or make them sharper is refused
+ * for a request as it is for a system, and the most likely drafts are none of it. */
+TEST(requests_do_not_cut_what_drafts_are_accepted_by) {
+    struct system *system =
+        live_system_of("sdar", "sdar-tiny",
+                       (const char *const[]){"sampling=on", "decoder=self-speculation",
+                                             "runtime.fused_head=off", "max_requests=4", NULL});
+    const struct sampling refused[] = {{.temperature = 500001}, {.top_k = 3}, {.top_p = 900001}},
+                          taken[] = {{.temperature = 1000001},
+                                     {.temperature = 1},
+                                     {.top_k = 1},
+                                     {.top_p = 1000001},
+                                     {.seed = 5}};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct err err = {0};
+        ck_assert_int_eq(system_check_sampling(system, &refused[i], &err), ERR_USAGE);
+        ASSERT_SAYS(err.text, "accepts drafts by chances of whole distributions");
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        ck_assert_int_eq(system_check_sampling(system, &taken[i], NULL), 0);
+    }
+    system_close(system);
+}
+
 /* Which keep the most likely token. */
 TEST(top_k_and_top_p_change_nothing_where_nothing_is_drawn) {
     const struct sampling asked[N] = {{.top_k = 2}, {.top_p = 500001}, {.top_k = 9, .seed = 3}},
@@ -202,6 +226,33 @@ TEST(top_k_and_top_p_change_nothing_where_nothing_is_drawn) {
     same_tokens(some, plain, N);
     free(some);
     free(plain);
+}
+
+/* However often the file is read: under a simulation, live, and for what is asked of its texts. */
+TEST(a_file_of_prompts_is_read_as_it_was_asked_to) {
+    const char *path = scratch_write(
+        "some.jsonl", "{\"ids\": [5, 6, 7], \"task\": \"a\", \"output_tokens\": 32}\n"
+                      "{\"ids\": [5, 6], \"task\": \"b\", \"output_tokens\": 32}\nno prompt\n"
+                      "{\"ids\": [8, 9, 7, 5], \"task\": \"a\", \"output_tokens\": 32}\n");
+    for (int live = 0; live < 2; live++) {
+        const char *backend = live ? "cpu" : "sim";
+        REFUSES(2, "some.jsonl:3: found --skip-bad", "run", "--backend", backend, "--model",
+                "llada-tiny", "--workload", path);
+        char *text = PRINTS("run", "--backend", backend, "--model", "llada-tiny", "--workload",
+                            path, "--skip-bad");
+        ck_assert_ptr_nonnull(strstr(text, "requests     3 completed of 3;"));
+        ck_assert_ptr_nonnull(strstr(text, "Left out 1 row of the trace that cannot be read."));
+        free(text);
+        text = PRINTS("run", "--backend", backend, "--model", "llada-tiny", "--workload", path,
+                      "--skip-bad", "--where", "task=a");
+        ck_assert_ptr_nonnull(strstr(text, "requests     2 completed of 2;"));
+        ck_assert_ptr_nonnull(strstr(text, "Left out 1 row of the trace by `where`."));
+        free(text);
+        text = PRINTS("compare", "--backend", backend, "--model", "llada-tiny", "--systems",
+                      "dllm-serve,fast-dllm", "--workload", path, "--skip-bad");
+        ck_assert_ptr_nonnull(strstr(text, "\nfast-dllm "));
+        free(text);
+    }
 }
 
 /* A line of a file of prompts says the same, under a simulation and live. */

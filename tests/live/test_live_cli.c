@@ -6,6 +6,7 @@
 
 #include "sim/base/system.h"
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/outputs.h"
 
 /* A small system on a small model, in little memory; priced by the data sheet. */
@@ -480,12 +481,6 @@ TEST(an_interrupted_replay_tells_what_the_device_did) {
     ck_assert_int_eq(count(rows, "\n") - 1, n_played);
     free(rows);
     output_free(&output);
-}
-
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    ck_assert_msg(json_is_number(value), "%s", key);
-    return json_number_value(value);
 }
 
 /* What is left of a step's memory when it ran is what its plan says. */

@@ -234,6 +234,23 @@ TEST(credit_commits_sooner_and_none_is_the_threshold) {
     system_close(none);
 }
 
+/* What a step leaves of the credit raises the same token in the next. */
+TEST(credit_that_stays_commits_sooner_than_credit_of_one_step) {
+    static const char *const left[] = {"decoder.beta=0", "decoder.beta=0.5", "decoder.beta=1"};
+    uint64_t n_steps[3];
+    for (int i = 0; i < 3; i++) {
+        struct system *system =
+            LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6", "decoder=credit",
+                        "decoder.alpha=0.5", "decoder.threshold=0.025", left[i]);
+        struct served *served = serve_well(system, together);
+        n_steps[i] = served->n_steps;
+        free(served);
+        system_close(system);
+    }
+    ck_assert_uint_lt(n_steps[2], n_steps[1]);
+    ck_assert_uint_lt(n_steps[1], n_steps[0]);
+}
+
 static int spoil_after;
 
 static int spoil_sample(struct device *device, const struct call_sample *call) {

@@ -130,9 +130,11 @@ TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
  * simulated, with what the steps cost. */
 TEST(a_plug_in_does_what_the_built_in_does) {
     static const struct {
-        const char *system, *model, *plugin;
-    } pairs[] = {{"focus", "sdar-tiny", "copy_focus"}, {"dkv-cache", "llada-tiny", "copy_dkv"}};
-    for (int i = 0; i < 4; i++) {
+        const char *system, *model, *plugin, *name;
+    } pairs[] = {{"focus", "sdar-tiny", "copy_focus", "focus"},
+                 {"dkv-cache", "llada-tiny", "copy_dkv", "dkv-decode"},
+                 {"dsb", "llada-tiny", "copy_sliding", "sliding"}};
+    for (int i = 0; i < 6; i++) {
         const struct cache_policy *caches[2];
         struct served *served[2];
         for (int copy = 0; copy < 2; copy++) {
@@ -142,7 +144,7 @@ TEST(a_plug_in_does_what_the_built_in_does) {
                 pairs[i / 2].system, pairs[i / 2].model,
                 (const char *const[]){"block_tokens=8", "decoder=threshold",
                                       "decoder.threshold=0.006", copy ? cache : NULL, NULL});
-            ck_assert_int_eq(strcmp(system->cache->policy.name, i < 2 ? "focus" : "dkv-decode"), 0);
+            ck_assert_int_eq(strcmp(system->cache->policy.name, pairs[i / 2].name), 0);
             caches[copy] = system->cache;
             served[copy] = serve(&(struct serving){
                 .system = system, .arrivals = together, .n = N, .simulates = i % 2 == 1});

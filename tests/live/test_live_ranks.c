@@ -6,7 +6,14 @@ static const struct arrival together[] = {
     {.id = 1, .prompt_tokens = 21, .output_tokens = 9},
     {.id = 2, .prompt_tokens = 8, .output_tokens = 16},
 };
-enum { N = 3, MOST = 8 };
+enum { N = 3, MOST = 15 };
+
+/* Layers with a window, global ones with a key-value head of their own between them. */
+#define WINDOW                                                                                     \
+    "block_tokens=8", "page_tokens=4", "prefix_caching=on", "model.local_window=12",               \
+        "model.global_every=2", "model.global_kv_heads=1", "model.global_head_dim=64"
+
+#define W8A16 "storage.weights=fp8", "storage.wide=f32", "storage.activations=f32"
 
 /* Everything that looks beyond the heads or the vocabulary of one rank. */
 static const struct {
@@ -51,6 +58,71 @@ static const struct {
      "llada2-tiny",
      {"runtime=unmask", "block_tokens=8", "page_tokens=4", "decoder=joint-threshold",
       "decoder.penalty=1"},
+     "2"},
+    /* The host reads logits of all ranks: chances of drafts, of tokens that insert and drop. */
+    {"sglang",
+     "sdar-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "runtime.fused_head=off",
+      "decoder=self-speculation", "decoder.cost=0"},
+     "4"},
+    {"sglang",
+     "sdar-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "decoder=self-speculation",
+      "decoder.cost=0", "decoder.accept=same"},
+     "4"},
+    {"sglang",
+     "sdar-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "runtime.fused_head=off",
+      "decoder=self-speculation", "decoder.cost=0", "sampling=on"},
+     "4"},
+    {"sglang",
+     "llada2-tiny",
+     {"runtime=unmask", "block_tokens=8", "page_tokens=4", "runtime.fused_head=off",
+      "decoder=joint-indel", "decoder.delete_token=7", "decoder.insert_token=9",
+      "decoder.edit_threshold=0", "decoder.threshold=0.001"},
+     "2"},
+    /* In fp8, where cuts fall between squares of 128 x 128. (Inputs in fp8 are rounded after sums
+     * of another order, and their tokens part: tests/engine/test_forward_ranks.c.) */
+    {"fast-dllm", "llada-tiny", {W8A16}, "2"},
+    {"fast-dllm", "dream-tiny", {W8A16, "storage.cache=fp8", "decoder=margin"}, "4"},
+    {"fast-dllm", "dream-tiny", {"storage.cache=fp8", "sampling=on"}, "4"},
+    {"sdar", "sdar-tiny", {W8A16, "storage.cache=fp8", "block_tokens=8", "page_tokens=4"}, "2"},
+    {"sdar",
+     "llada2-tiny",
+     {W8A16, "expert_parallel=on", "model.shared_ffn=256", "block_tokens=8", "page_tokens=4"},
+     "2"},
+    /* A canvas of random tokens: what is drawn, and expected of a step, is of all ranks' logits. */
+    {"diffusiongemma",
+     "sdar-tiny",
+     {"model.uniform_noise=on", "model.mask_token=4294967295", "model.causal_prompt=on",
+      "block_tokens=32", "page_tokens=16", "decoder.max_steps=9", "decoder.entropy_bound=60"},
+     "4"},
+    /* Which expects the more of a rounding the more steps it takes (test_forward_window.c). */
+    {"diffusiongemma",
+     "diffusiongemma-tiny",
+     {"context_tokens=128", "prefix_caching=on", "page_tokens=32", "decoder.max_steps=2"},
+     "4"},
+    {"diffusiongemma",
+     "diffusiongemma-tiny",
+     {"context_tokens=128", "prefix_caching=on", "page_tokens=32", "decoder.max_steps=2",
+      "expert_parallel=on"},
+     "2"},
+    {"sdar", "sdar-tiny", {WINDOW}, "4"},
+    /* What each part of a layer gives is normed, of a mixture the shared experts' and the others'
+     * apart: the norm is of what all ranks give. */
+    {"sdar",
+     "sdar-tiny",
+     {WINDOW, "model.output_norms=on", "model.gelu=on", "model.logit_softcap=5"},
+     "4"},
+    {"sdar",
+     "llada2-tiny",
+     {WINDOW, "model.layers=4", "model.dense_layers=0", "model.ffn=0", "model.output_norms=on",
+      "model.global_values_are_keys=on", "expert_parallel=on"},
+     "2"},
+    {"sdar",
+     "llada2-tiny",
+     {WINDOW, "model.layers=4", "model.dense_layers=0", "model.ffn=0", "model.output_norms=on",
+      "model.global_values_are_keys=on"},
      "2"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };

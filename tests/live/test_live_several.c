@@ -79,11 +79,7 @@ static void decodes_so(const json_t *line, size_t number) {
                                settings[4], settings[5], NULL};
     json_t *summary = specified_run(
         line, start, set, block != NULL ? json_integer_value(block) : 32, number, &positions);
-    positions = is_wide ? 0 : positions; /* prefilled */
-    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
-        positions += specified_at(line, "run", i);
-    }
-    ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")), positions);
+    specified_processed(line, summary, is_wide ? 0 : positions); /* those prefilled */
     json_decref(summary);
 }
 

@@ -10,7 +10,7 @@
 #define TOKENS  "tests/golden/engine/self-speculation/tokens.jsonl"
 #define MODEL   "experiments/train/models/sdar-2m"
 
-enum { N_SETTINGS = 8, N_KEYS = 7 };
+enum { N_SETTINGS = 11, N_KEYS = 7 };
 
 static const char *const keys[N_KEYS] = {"threshold", "cost", "least", "span",
                                          "seed",      "when", "accept"};
@@ -23,15 +23,20 @@ static void decodes_so(const json_t *line, size_t number) {
         "sglang",    "--decoder", "self-speculation", NULL};
     char settings[N_KEYS][SPECIFIED_CHARS];
     int64_t positions;
+    const bool is_drawn = json_object_get(line, "sampling") != NULL;
     specified_settings(line, keys, defaults, N_KEYS, settings);
-    const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
-                               settings[4], settings[5], settings[6], "runtime.fused_head=off",
+    const char *const set[] = {settings[0],
+                               settings[1],
+                               settings[2],
+                               settings[3],
+                               settings[4],
+                               settings[5],
+                               settings[6],
+                               "runtime.fused_head=off",
+                               is_drawn ? "sampling=on" : "sampling=off",
                                NULL};
     json_t *summary = specified_run(line, start, set, 32, number, &positions);
-    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
-        positions += specified_at(line, "run", i);
-    }
-    ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")), positions);
+    specified_processed(line, summary, positions);
     json_decref(summary);
 }
 

@@ -89,6 +89,36 @@ TEST_EACH(a_request_that_was_swapped_out_has_the_tokens_that_it_would_have_had, 
     system_close(system);
 }
 
+/* Each rank's rows, and pages of layers that are not alike. */
+TEST_EACH(ranks_and_layers_with_a_window_swap, 6) {
+    static const char *const windows[] = {"prefix_caching=off",      "context_tokens=64",
+                                          "model.local_window=56",   "model.global_every=2",
+                                          "model.global_kv_heads=1", "model.global_head_dim=64"};
+    const int kind = _i < 4 ? (int[]){1, 2, 8, 7}[_i] : 1;
+    const bool has_window = _i >= 4;
+    const char *settings[2][16] = {{"runtime=unmask", "max_requests=3", "scheduler=continuous",
+                                    "swap.host_bytes=64MiB", kinds[kind].a, kinds[kind].b}};
+    for (size_t i = 0; has_window && i < 6; i++) {
+        settings[0][6 + i] = windows[i];
+    }
+    memcpy(settings[1], settings[0], sizeof settings[1]);
+    settings[1][has_window ? 12 : 6] = _i == 4 ? NULL : "tensor_parallel=2";
+    struct system *one = live_system_of(kinds[kind].system, kinds[kind].model, settings[0]),
+                  *two = live_system_of(kinds[kind].system, kinds[kind].model, settings[1]);
+    struct served *plain = serve_live(one, together, N);
+    struct served *swapped = serve_swapping(two, 0, NULL, NULL);
+    ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
+    check_outputs(swapped, two, together, N);
+    same_tokens(plain, swapped, N);
+    ck_assert_uint_gt(swapping.n_swaps, 4);
+    ck_assert_uint_eq(swapped->swap.n_in, swapping.n_swaps);
+    ck_assert_int_gt(swapped->swap.in_bytes, 0);
+    free(plain);
+    free(swapped);
+    system_close(one);
+    system_close(two);
+}
+
 /* With room for some, those that lie there are pushed together. */
 TEST(gaps_of_the_host_s_memory_are_closed) {
     for (int i = 0; i < 2; i++) {

@@ -353,6 +353,20 @@ const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "of-noise"
                                       .choose = choose_first, .way = DECODER_RENOISES};
 #endif
 
+#ifdef PLUGIN_bad_leading
+/* Would have the system write how many layers lead into its state. */
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    (void)state, (void)memory;
+    *rows = (struct row_sets){.kind = ROW_NONE, .run = {0, request->canvas_tokens}};
+    rows->head = rows->run;
+    return 1;
+}
+
+const struct cache_policy unmask_policy = {POLICY(POLICY_CACHE, cache_policy, "of-prefixes"),
+                                           .plan = plan, .way = CACHE_LEADS};
+#endif
+
 #ifdef PLUGIN_bad_turning
 /* Lets requests take turns in the memory where they may be preempted, and each begins anew, for
  * ever. */

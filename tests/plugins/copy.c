@@ -1,4 +1,4 @@
-/* Built-in policies as plug-ins of the same code, copy_dkv.so and copy_focus.so. */
+/* Built-in policies as plug-ins of the same code, copy_dkv.so, copy_focus.so, copy_sliding.so. */
 #ifdef PLUGIN_copy_dkv
 #define cache_dkv_decode unmask_policy
 #include "sim/policy/cache/cache_dkv.c"
@@ -9,4 +9,9 @@
 #include "sim/decode/focus.c"
 #include "sim/policy/cache/cache_focus.c"
 #include "sim/policy/cache/exact.c"
+#endif
+
+#ifdef PLUGIN_copy_sliding
+#define cache_sliding unmask_policy
+#include "sim/policy/cache/cache_sliding.c"
 #endif

@@ -22,16 +22,7 @@ static struct span reuse_span(uint32_t block, uint32_t context) {
 
 static double wall_ms(struct system *system, const struct span *spans, const uint32_t *counts,
                       size_t n_kinds) {
-    struct step_shape shape;
-    struct step_price price;
-    shape_clear(&shape);
-    for (size_t i = 0; i < n_kinds; i++) {
-        for (uint32_t j = 0; j < counts[i]; j++) {
-            shape_add(shape.sym, &spans[i], 1);
-        }
-    }
-    cost_price(system->cost, &shape, system->chunks.bound, &price);
-    return price.wall_ns * 1e-6;
+    return rig_price(system, spans, counts, n_kinds).wall_ns * 1e-6;
 }
 
 /* What is remembered is a price of the same sums and chunks: with one of them alone changed, a step
@@ -731,14 +722,7 @@ TEST(storing_a_whole_pass_is_an_operator_of_its_own_behind_the_rotation) {
 }
 
 static double host_us(struct system *system, const struct span *span, uint32_t n) {
-    struct step_shape shape;
-    struct step_price price;
-    shape_clear(&shape);
-    for (uint32_t i = 0; i < n; i++) {
-        shape_add(shape.sym, span, 1);
-    }
-    cost_price(system->cost, &shape, system->chunks.bound, &price);
-    return price.host_ns * 1e-3;
+    return rig_price(system, span, &n, 1).host_ns * 1e-3;
 }
 
 TEST(measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone) {

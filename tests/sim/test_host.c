@@ -26,12 +26,7 @@ static bool warns(const struct system *system, enum warning_code code) {
 static double host_ms(const struct system *system) {
     const struct span block = {
         .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 480, .logit_rows = 32};
-    struct step_shape shape;
-    struct step_price price;
-    shape_clear(&shape);
-    shape_add(shape.sym, &block, 1);
-    cost_price(system->cost, &shape, system->chunks.bound, &price);
-    return price.host_ns * 1e-6;
+    return rig_price(system, &block, (const uint32_t[]){1}, 1).host_ns * 1e-6;
 }
 
 /* One step of `full` refreshing and `reuse` reusing requests, of a host that loops over requests.
@@ -61,15 +56,7 @@ static struct step_price looped(const char *factor, const char *launches, uint32
                                     "runtime.small_kernel_ns=1000",
                                     NULL};
     struct system *system = rig_system("dllm-serve-published", "h200", false, settings);
-    struct step_shape shape;
-    struct step_price price;
-    shape_clear(&shape);
-    for (int k = 0; k < 2; k++) {
-        for (uint32_t i = 0; i < counts[k]; i++) {
-            shape_add(shape.sym, &spans[k], 1);
-        }
-    }
-    cost_price(system->cost, &shape, system->chunks.bound, &price);
+    const struct step_price price = rig_price(system, spans, counts, 2);
     system_close(system);
     return price;
 }

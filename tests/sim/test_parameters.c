@@ -26,6 +26,7 @@ static const struct {
      "stop_at_misfit=on",
      "stop_at_misfit=off",
      {"max_batched_tokens=1500"}},
+    {"focus", "cache=focus", "ema_weight=0.1", "ema_weight=1", {"cache.history=ema"}},
     {"dllm-serve", "cache=vicinity", "update_every=0", "update_every=2", {NULL}},
     {"dllm-serve",
      "router=tenant-affinity",

@@ -8,6 +8,7 @@
 #include "sim/memory/usage.h"
 #include "sim/step/builder.h"
 #include "tests/support/cli.h"
+#include "tests/support/numbers.h"
 #include "tests/support/random_step.h"
 
 static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
@@ -139,12 +140,6 @@ TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
 
 #define FIXED   "plan", "--systems", "tests/golden/cli/systems.ini", "--roofline", "--system", "fused"
 #define EXAMPLE "tests/golden/instances/input.12.csv"
-
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    ck_assert_msg(json_is_number(value), "%s", key);
-    return json_number_value(value);
-}
 
 TEST(plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean) {
     char *text = PRINTS(FIXED, "--requests", "4", "--json");

@@ -148,15 +148,6 @@ static void fill(struct arrival *arrivals, uint32_t n) {
     }
 }
 
-static const struct request_record *record_of(const struct keeper *keeper, uint64_t id) {
-    for (size_t i = 0; i < keeper->n_requests; i++) {
-        if (keeper->requests[i].id == id) {
-            return &keeper->requests[i];
-        }
-    }
-    ck_abort_msg("no request %d", (int)id);
-}
-
 static const char *const four_steps[] = {"cache=dual", "cache.interval_steps=4", "max_requests=6",
                                          NULL};
 
@@ -180,7 +171,7 @@ TEST_EACH(what_happened_adds_up_to_what_requests_say_and_records_keep, 3) {
     ck_assert_uint_eq(script.n_told[HAPPENED_START], N);
     ck_assert_uint_eq(script.n_told[HAPPENED_END], N);
     for (uint32_t i = 0; i < N; i++) {
-        const struct request_record *record = record_of(&keeper, i);
+        const struct request_record *record = keeper_request(&keeper, i);
         const struct request *request = &script.seen[i];
         ck_assert_int_eq(script.told_ns[i], request->service_ns);
         ck_assert_uint_eq(script.tokens[i], request->service_tokens);
@@ -244,7 +235,7 @@ TEST(a_scheduler_rejects_what_waits_for_a_reason_of_its_own) {
     script.reason = 1;
     serves("dllm-serve", four_steps, arrivals, N, &keeper);
     for (uint32_t i = 0; i < N; i++) {
-        const struct request_record *record = record_of(&keeper, i);
+        const struct request_record *record = keeper_request(&keeper, i);
         const bool goes = i % 4 >= 2;
         ck_assert_uint_eq(record->state, goes ? REQUEST_REJECTED : REQUEST_DONE);
         ck_assert_uint_eq(record->reason, goes ? REJECT_OWN + 1 : REJECT_NONE);
@@ -513,12 +504,12 @@ TEST(a_router_holds_requests_back_until_something_changes) {
     prepare_router(3);
     serves("dllm-serve", two_replicas, arrivals, N, &keeper);
     for (uint32_t i = 0; i < N; i++) {
-        ck_assert_uint_eq(record_of(&keeper, i)->replica, 0);
-        ck_assert_uint_eq(record_of(&keeper, i)->state, REQUEST_DONE);
+        ck_assert_uint_eq(keeper_request(&keeper, i)->replica, 0);
+        ck_assert_uint_eq(keeper_request(&keeper, i)->state, REQUEST_DONE);
     }
     for (uint32_t i = 1; i < N; i++) { /* in the order of their arrival */
-        ck_assert_int_le(record_of(&keeper, i - 1)->admitted_ns,
-                         record_of(&keeper, i)->admitted_ns);
+        ck_assert_int_le(keeper_request(&keeper, i - 1)->admitted_ns,
+                         keeper_request(&keeper, i)->admitted_ns);
     }
     ck_assert_uint_gt(routed.n_held_most, 5);
     keeper_fini(&keeper);
@@ -567,8 +558,8 @@ TEST(a_router_moves_what_waits) {
     uint32_t n_moved = 0;
     int64_t last_ns[2] = {0, 0};
     for (uint32_t i = 0; i < N; i++) {
-        ck_assert_uint_eq(record_of(&stays, i)->replica, 0);
-        n_moved += record_of(&moves, i)->replica == 1;
+        ck_assert_uint_eq(keeper_request(&stays, i)->replica, 0);
+        n_moved += keeper_request(&moves, i)->replica == 1;
         last_ns[0] = stays.requests[i].finished_ns;
         last_ns[1] = moves.requests[i].finished_ns;
     }

@@ -304,14 +304,6 @@ TEST_EACH(without_shared_prefixes_all_is_the_same_to_the_nanosecond, N_SHARERS) 
 
 /* ---- a queue of the same ---- */
 
-static uint64_t tokens_of(const struct keeper *keeper) {
-    uint64_t tokens = 0;
-    for (size_t i = 0; i < keeper->n_requests; i++) {
-        tokens += keeper->requests[i].tokens_processed;
-    }
-    return tokens;
-}
-
 static uint64_t found_by(const struct keeper *keeper) {
     uint64_t tokens = 0;
     for (size_t i = 0; i < keeper->n_requests; i++) {
@@ -348,7 +340,7 @@ TEST_EACH(a_queue_of_the_same_pays_for_its_prefix_once, N_SHARERS) {
         ck_assert_uint_eq(found_by(&on), (12 - n) * match);
         /* What an eviction keeps depends on how others decode. */
         ck_assert(strcmp(how->system, "focus") == 0 ||
-                  tokens_of(&off) - tokens_of(&on) == (12 - n) * match);
+                  keeper_tokens(&off) - keeper_tokens(&on) == (12 - n) * match);
         ck_assert_int_lt(on_ns, off_ns);
         ck_assert_int_gt(on_ns, none_ns);
         keeper_fini(&off);
@@ -483,7 +475,7 @@ TEST_EACH(a_preempted_request_finds_what_is_left_of_its_own, N_SHARERS) {
             known.arrivals[k].prefix_tokens = 0;
         }
         serve(system, known.arrivals, known.n, &keeper);
-        tokens[on] = tokens_of(&keeper);
+        tokens[on] = keeper_tokens(&keeper);
         for (size_t k = 0; k < keeper.n_requests; k++) {
             preemptions += keeper.requests[k].preemptions;
         }

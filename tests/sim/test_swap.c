@@ -238,15 +238,6 @@ TEST(a_slab_that_is_swapped_out_makes_room_for_the_next) {
 
 /* ---- where it goes on ---- */
 
-static const struct request_record *record_of(const struct keeper *keeper, uint64_t id) {
-    for (size_t i = 0; i < keeper->n_requests; i++) {
-        if (keeper->requests[i].id == id) {
-            return &keeper->requests[i];
-        }
-    }
-    ck_abort_msg("no request %d", (int)id);
-}
-
 static const struct {
     const char *system, *setting;
     bool grows;
@@ -276,7 +267,8 @@ TEST_EACH(what_was_swapped_out_goes_on_where_it_was, N_KINDS) {
     ck_assert_uint_gt(script.n_swaps, 5);
     uint32_t n_preempted = 0;
     for (uint32_t i = 0; i < N; i++) {
-        const struct request_record *a = record_of(&plain, i), *b = record_of(&swapped, i);
+        const struct request_record *a = keeper_request(&plain, i),
+                                    *b = keeper_request(&swapped, i);
         ck_assert_uint_eq(a->steps, b->steps);
         ck_assert_uint_eq(a->refresh_steps, b->refresh_steps);
         ck_assert_uint_eq(a->tokens_processed, b->tokens_processed);
@@ -300,14 +292,6 @@ TEST_EACH(what_was_swapped_out_goes_on_where_it_was, N_KINDS) {
 
 /* ---- preempts = swap ---- */
 
-static uint64_t tokens_of(const struct keeper *keeper) {
-    uint64_t tokens = 0;
-    for (size_t i = 0; i < keeper->n_requests; i++) {
-        tokens += keeper->requests[i].tokens_processed;
-    }
-    return tokens;
-}
-
 /* Every token once, but for the host's memory, which holds one request: others are computed anew.
  */
 TEST(chunked_swaps_while_the_host_has_room_and_computes_anew_else) {
@@ -320,14 +304,14 @@ TEST(chunked_swaps_while_the_host_has_room_and_computes_anew_else) {
         struct keeper keeper = {0};
         memset(&script, 0, sizeof script);
         serves("ar", settings, N, 60, 64, &keeper);
-        tokens[i] = tokens_of(&keeper);
+        tokens[i] = keeper_tokens(&keeper);
         for (size_t k = 0; k < keeper.n_steps; k++) {
             n_swapped[i] += keeper.steps[k].record.swap.n_out;
             ck_assert_int_le(keeper.steps[k].record.swap.host_used_bytes,
                              i == 0 ? INT64_C(8) << 30 : INT64_C(20) << 20);
         }
         for (uint32_t k = 0; k < N; k++) {
-            n_preempted[i] += record_of(&keeper, k)->preemptions;
+            n_preempted[i] += keeper_request(&keeper, k)->preemptions;
         }
         keeper_fini(&keeper);
     }
@@ -360,7 +344,7 @@ static void preempt_for_turns(const char *name, const char *host, uint64_t *n_pr
         *n_swapped += keeper.steps[k].record.swap.n_out;
     }
     for (uint32_t k = 0; k < N; k++) {
-        *n_preempted += record_of(&keeper, k)->preemptions;
+        *n_preempted += keeper_request(&keeper, k)->preemptions;
     }
     keeper_fini(&keeper);
 }

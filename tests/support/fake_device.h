@@ -37,6 +37,7 @@ static struct {
     double gap_ns, event_ns, late_ns;
     int64_t n_embedded;
     double energy_j; /* that the meter shows; 0: it shows nothing */
+    double look_j;   /* by which it rises each time it is looked at */
     /* The host's, of the first step behind a sleep; and whether it has slept. */
     double drowsy_ns;
     bool has_slept;
@@ -253,6 +254,7 @@ static inline int fake_facts(struct device *device, struct device_facts *out) {
 
 static inline void fake_vitals(struct device *device, struct device_vitals *out) {
     (void)device;
+    fake.energy_j += fake.look_j;
     *out = MAKE(struct device_vitals, .energy_j = fake.energy_j);
 }
 

@@ -101,7 +101,10 @@ struct rig {
 static inline int rig_try_open(const struct rig_setup *setup, struct rig **out, struct err *err) {
     struct rig *rig = calloc(1, sizeof *rig);
     struct graph_options options = *setup->options;
-    options.storage = storage_of(setup->dtype == KERNEL_F32 ? NUMBER_F32 : NUMBER_BF16);
+    const struct storage *said = &options.storage;
+    if (storage_is(said, (enum number_type)said->wide)) { /* nothing of it is in fp8 */
+        options.storage = storage_of(setup->dtype == KERNEL_F32 ? NUMBER_F32 : NUMBER_BF16);
+    }
     graph_build(&rig->graph, setup->model, &options);
     rig->planner = "first-fit";
     rig->result = MAKE(struct step_result, .token = rig->token, .confidence = rig->confidence,
@@ -109,7 +112,8 @@ static inline int rig_try_open(const struct rig_setup *setup, struct rig **out, 
     int status = engine_device_start(setup->table != NULL ? setup->table : &device_cpu,
                                      setup->dtype, &rig->device, err);
     if (status == 0) {
-        status = weights_open(&rig->weights, &rig->device, setup->model, setup->source, err);
+        status = weights_open_stored(&rig->weights, &rig->device, setup->model, &rig->graph.storage,
+                                     0, setup->source, err);
     }
     if (status == 0) {
         status = forward_open(&rig->device, &rig->graph, &rig->weights,

@@ -187,6 +187,40 @@ static inline void keeper_fini(struct keeper *keeper) {
     free(keeper->steps);
 }
 
+static inline const struct request_record *keeper_request(const struct keeper *keeper,
+                                                          uint64_t id) {
+    for (size_t i = 0; i < keeper->n_requests; i++) {
+        if (keeper->requests[i].id == id) {
+            return &keeper->requests[i];
+        }
+    }
+    ck_abort_msg("no request %d", (int)id);
+}
+
+/* Query tokens of all steps of all requests. */
+static inline uint64_t keeper_tokens(const struct keeper *keeper) {
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < keeper->n_requests; i++) {
+        tokens += keeper->requests[i].tokens_processed;
+    }
+    return tokens;
+}
+
+/* A step of counts[i] spans like spans[i] each. */
+static inline struct step_price rig_price(const struct system *system, const struct span *spans,
+                                          const uint32_t *counts, size_t n_kinds) {
+    struct step_shape shape;
+    struct step_price price;
+    shape_clear(&shape);
+    for (size_t i = 0; i < n_kinds; i++) {
+        for (uint32_t j = 0; j < counts[i]; j++) {
+            shape_add(shape.sym, &spans[i], 1);
+        }
+    }
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
+    return price;
+}
+
 /* Run a system on the simulated executor; the sink may be NULL. */
 static inline struct loop_result rig_run(struct system *system, struct arrival_source source,
                                          struct keeper *keeper) {

@@ -14,6 +14,15 @@ static inline int64_t specified_at(const json_t *line, const char *key, size_t i
     return (int64_t)json_integer_value(json_array_get(json_object_get(line, key), i));
 }
 
+/* The run processed these positions and those that the line says of each prompt. */
+static inline void specified_processed(const json_t *line, const json_t *summary,
+                                       int64_t positions) {
+    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
+        positions += specified_at(line, "run", i);
+    }
+    ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")), positions);
+}
+
 /* The checkpoint that a line names, or else `initial`. */
 static inline const char *specified_model(const json_t *line, const char *initial) {
     const json_t *model = json_object_get(line, "model");

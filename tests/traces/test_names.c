@@ -127,10 +127,10 @@ TEST(failed_rows_are_left_out_and_counted) {
     check_refused(text, &(const struct trace_reading){.where = "status"}, ERR_USAGE,
                   "--where: 'status' is not NAME=VALUE");
     check_refused(text, &(const struct trace_reading){.where = "status=never"}, ERR_WORLD,
-                  "others left out by --where");
+                  "no row is left: --where leaves out 3");
     const char *lines = "{\"timestamp\":0,\"input_length\":9,\"output_length\":9,\"code\":200}\n";
     check_refused(lines, &(const struct trace_reading){.where = "nothing=1"}, ERR_WORLD,
-                  "others left out by --where, which names a field that none has");
+                  "no row is left: --where leaves out 1, for it names a field that none has");
 }
 
 /* Each word that says so, in each of the names that tell. */

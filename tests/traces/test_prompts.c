@@ -129,7 +129,7 @@ TEST(a_workload_gives_its_prompts_over_and_over_or_draws_them) {
             ck_assert_uint_eq(row.output_tokens, 20);
         }
         ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_END);
-        ck_assert_ptr_nonnull(strstr(workload_prompts(workload), "prompts.jsonl"));
+        ck_assert_ptr_nonnull(strstr(trace_path(workload_prompts(workload)), "prompts.jsonl"));
         workload_close(workload);
     }
 }

@@ -171,6 +171,9 @@ void json_value(json_t *json, struct value *out);
  * write, are texts. NULL: it is none. */
 json_t *json_lenient(const char *text, size_t length, size_t flags, json_error_t *error);
 
+/* Whether --where wants a record; *lacks: not, for it has no such field (row.c). */
+bool row_is_wanted(const struct family *family, const struct layout *layout,
+                   const struct record *record, bool *lacks);
 /* A row from a record (row.c). */
 int row_read(const struct format *format, struct layout *layout, const struct record *record,
              struct trace_row *row, struct err *err);

@@ -349,11 +349,12 @@ static bool equals(const struct value *value, const char *text) {
     return is_equal;
 }
 
-static bool is_wanted(const struct reading *r, bool *lacks) {
-    const struct layout *layout = r->layout;
+bool row_is_wanted(const struct family *family, const struct layout *layout,
+                   const struct record *record, bool *lacks) {
     for (int i = 0; i < layout->n_where; i++) {
         struct value value;
-        look_up(r, &layout->where[i], &value);
+        clear(&value);
+        family->look_up(record, &layout->where[i], &value);
         if (equals(&value, layout->conditions[i].value) == layout->conditions[i].is_not) {
             *lacks = value.kind == VALUE_NONE;
             return false;
@@ -419,7 +420,7 @@ static bool has_no_tokens(const struct reading *r) {
 
 /* What is left out of the trace, and why. */
 static int leave_out(const struct reading *r, struct trace_row *row, struct err *err) {
-    row->left_out = !is_wanted(r, &row->lacks_wanted);
+    row->left_out = !row_is_wanted(r->format->family, r->layout, r->record, &row->lacks_wanted);
     if (row->left_out) {
         return 0;
     }

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import sqlite3
 import subprocess
 
@@ -60,10 +61,21 @@ def _ask(words, policies, options, is_enough=lambda out: False):
 
 def call(command, *words, **options):
     """The JSON of any command that has some: `call("plan lmax", system="mosaic", gpu="rtx3090")`."""
+    return _call(command, words, options)
+
+
+def _call(command, words, options, has_result=lambda found: False):
+    """What `has_result` is returned whatever else is amiss, which is a warning."""
+    def is_enough(out):
+        try:
+            return has_result(json.loads(out))
+        except (ValueError, TypeError, KeyError):
+            return False
+
     with Policies() as policies:
         said = [_values.text(word, command, policies) for word in words]
         asked = [*command.split(), *said, *_values.arguments(options, policies), "--json"]
-        out = _ask(asked, policies, options)
+        out = _ask(asked, policies, options, is_enough)
     try:
         return _results.of(json.loads(out))
     except ValueError:
@@ -90,16 +102,28 @@ def compare(**options):
     """Several systems under the same workload: a DataFrame, a row each, whose columns are the fields of `run`, ratios to the
     first system and, with several seeds, means with 95 % intervals (`spread`) and paired differences. One that does not fit has
     its reason in the column `no_result`."""
-    return _tables.frame_of(call("compare", **options), _fields(), "compare")
+    rows = _call("compare", (), options, lambda found: any(_has_run(row) for row in found))
+    over = [row["over"] for row in rows if row.get("over")]
+    shown = _shown([one["value"] for one in over])
+    rows = [{**row, row["over"]["key"]: _number(shown[row["over"]["value"]])} if row.get("over") and row["over"]["key"] not in row else row
+            for row in rows]
+    return _tables.frame_of(rows, _fields(), "compare")
+
+
+def _has_run(row):
+    """Whether a row of `compare` has a result."""
+    return "no_result" not in row and any("no_result" not in run for run in row.get("runs", [row]))
 
 
 @options_of("capacity")
 def capacity(**options):
     """The highest rate at which objectives are met, `capacity(slo="p99 latency<30s", ...)`: a DataFrame, a row for each
     configuration; `attrs` has the workload and the objectives. One that does not fit has its reason in `no_result`."""
-    found = call("capacity", **options)
+    found = _call("capacity", (), options,
+                  lambda found: any(not one.get("no_result") for row in found["configurations"] for one in row["by_seed"]))
     rows = []
     for row in found.pop("configurations"):
+        row = {key: _policy_name(value) for key, value in row.items()}
         reasons = [one["no_result"] for one in row["by_seed"] if one.get("no_result")]
         rows.append({**row, **({"no_result": reasons[0]} if len(reasons) == len(row["by_seed"]) > 0 else {})})
     return _tables.frame_of(rows, _fields(), "capacity", **found)
@@ -117,9 +141,15 @@ def explain(**options):
     return call("explain", **options)
 
 
+_LISTED = {"memory": "bytes", "weights": "bytes", "KV/token": "bytes", "positions": "tokens", "block": "tokens",
+           "TFLOP/s": "TFLOP/s", "fp8 TFLOP/s": "TFLOP/s", "GB/s": "GB/s"}
+
+
 def listing(what):
     """What can be named: `listing("systems")`, a DataFrame."""
-    return _tables.needed("pandas", "listing").DataFrame(call("list", what)[what]["rows"])
+    frame = _tables.needed("pandas", "listing").DataFrame(call("list", what)[what]["rows"])
+    frame.attrs["units"] = {column: _LISTED[column] for column in frame if column in _LISTED}
+    return frame
 
 
 _AXES = {"systems": "configurations of policies", "models": "models", "gpus": "GPUs", "workloads": "workloads, files or Traces",
@@ -205,20 +235,34 @@ def sweep(set=None, **options):
     with Policies() as policies:
         path = policies.write("sweep", ".ini", _values.sweep_file(axes, policies))
         points = json.loads(_ask(["sweep", path, *_values.arguments(options, policies), "--json"], policies, options, _has_results))
-    rows = []
+        against = policies.against(options["against"]) if isinstance(options.get("against"), str) else None
+    rows, varied = [], list(dict.fromkeys(key for point in points for key in point["point"]))
+    shown = {key: _shown([point["point"][key] for point in points if key in point["point"]]) for key in varied}
     for point in points:
-        row = {key: _number(_policy_name(value)) for key, value in point["point"].items()}
+        row = {key: _number(shown[key][value]) for key, value in point["point"].items()}
         found = point.get("summary") or {"no_result": point.get("no_result")}
         rows.append({**row, **{key: value for key, value in found.items() if key not in row}})
-    varied = list(dict.fromkeys(key for point in points for key in point["point"]))
     table = _tables.frame_of(rows, _fields(), "sweep", varied=varied)
-    return _tables.with_differences(table, _fields(), options["against"]) if isinstance(options.get("against"), str) else table
+    if against is None:
+        return table
+    key, _, value = against.partition("=")
+    return _tables.with_differences(table, _fields(), f"{key}={shown.get(key, {}).get(value, value)}")
+
+
+_OF_PYTHON = re.compile(r"(?:.* \()?/.*/unmask-policies-\d+/([^/]*)\.so\)?")
 
 
 def _policy_name(value):
-    """A policy in Python is known by its class and digest, not by its file among the temporary ones."""
-    is_one = isinstance(value, str) and value.endswith(".so") and f"/unmask-policies-{os.getuid()}/" in value
-    return os.path.basename(value)[:-len(".so")] if is_one else value
+    """A policy in Python is known by its name and digest, not by its file among the temporary ones."""
+    found = _OF_PYTHON.fullmatch(value) if isinstance(value, str) else None
+    return found[1] if found else value
+
+
+def _shown(values):
+    """What tables show for each: a policy in Python by its name alone, where no other value has it."""
+    of = {value: _policy_name(value) for value in values}
+    names = {value: re.sub(r"-[0-9a-f]{16}(-\d+)?$", "", name) if name != value else name for value, name in of.items()}
+    return {value: name if list(names.values()).count(name) == 1 else of[value] for value, name in names.items()}
 
 
 def _varied(configs):
@@ -231,11 +275,12 @@ def _varied(configs):
                 section = line.strip("[]")
             elif " = " in line:
                 key, _, value = line.partition(" = ")
-                found[key if section in ("run", "system") else f"{section}.{key}"] = _number(_policy_name(value))
+                found[key if section in ("run", "system") else f"{section}.{key}"] = value
         settings.append(found)
     names = dict.fromkeys(name for found in settings for name in found)
-    wanted = [name for name in names if len({repr(found.get(name)) for found in settings}) > 1]
-    return [{name: found.get(name) for name in wanted} for found in settings]
+    wanted = {name: _shown(list(dict.fromkeys(found.get(name) for found in settings))) for name in names
+              if len({repr(_number(found.get(name))) for found in settings}) > 1}
+    return [{name: _number(shown[found.get(name)]) for name, shown in wanted.items()} for found in settings]
 
 
 def _setup(config, identity):

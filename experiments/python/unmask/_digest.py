@@ -27,7 +27,7 @@ import weakref
 
 _NOT_STATE = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__", "__doc__",
               "__annotations_cache__", "__static_attributes__", "__firstlineno__", "_abc_impl", "__orig_bases__",
-              "__parameters__", "__type_params__"}
+              "__parameters__", "__type_params__", "__slotnames__"}  # the last is what copy keeps of a class
 _BEFORE_DECIDING = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__", "__repr__", "__str__"}
 _READS_MORE = {"open", "eval", "exec", "compile", "globals", "__import__", "input"}  # of builtins
 _READS_MORE_BY_NAME = {"environ", "environb", "getenv", "import_module", "__globals__", "f_globals", "f_locals", "_getframe",

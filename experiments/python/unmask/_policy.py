@@ -18,12 +18,12 @@ from unmask._progress import Progress
 from unmask._view import (ENOUGH, Batch, Rows, heard_confidences, heard_of_cache, heard_route, heard_view, packed_enough,
                           packed_enough_routes, packed_enough_rows, packed_heard, packed_moves, packed_of_cache, packed_route)
 
-# Where shim.c has what is written of a policy: its name, 8 reasons, which of these methods it has, whether these attributes
+# Where shim.c has what is written of a policy: its file's name and its own, 8 reasons, which of these methods it has, whether these attributes
 # are set, and how much it remembers of a request.
 _MARK, _MAX_REASONS, _REASON_CHARS = b"UNMASK-NAME-OF-THE-POLICY", 8, 32
 _METHODS = "happened", "move", "put_off", "evict", "learn", "take_back"
 _FLAGS = "grows", "changes_passes", "reads_entropy", "reads_statistics"
-_WRITTEN = struct.Struct("128s" + _MAX_REASONS * f"{_REASON_CHARS + 1}s" + f"{len(_METHODS)}B{len(_FLAGS)}B2xI")
+_WRITTEN = struct.Struct("128s" + (1 + _MAX_REASONS) * f"{_REASON_CHARS + 1}s" + f"{len(_METHODS)}B{len(_FLAGS)}B1xI")
 _MOST_MEMORY_BYTES = 4096
 _HERE = pathlib.Path(__file__).resolve().parent
 _BUILD = _HERE.parent.parent.parent / "build"
@@ -70,7 +70,8 @@ class Scheduler(Policy):
     (`Happening`): arrivals, starts, steps that ended, ends. Where nothing runs or waits any more it is told at once. Reasons
     of its own for which it rejects are its `reject_reasons`, up to 8 names of a-z, 0-9 and -. One that `grows` lets requests
     start with the memory of their next step alone and sees to the rest (sim/policy/scheduler/scheduler.h): it takes prefills in
-    chunks and may preempt. One that says widths or thresholds `changes_passes`: no bound is a bound of it.
+    chunks and may preempt. One that says widths or thresholds `changes_passes`: no bound is a bound of it. Tables, legends
+    and texts call any policy by its `name`, else by its class: "shortest-first".
     """
 
     _shim, _decides, _optional = "scheduler.so", "schedule", ("happened",)
@@ -215,13 +216,21 @@ def _known_as(policy):
     return type(policy).__name__ + where
 
 
+def shown_name(policy):
+    """What tables, legends and texts call a policy: its `name`, or its class, in small letters: "earliest-deadline"."""
+    name = getattr(policy, "name", None)
+    name = name if isinstance(name, str) else type(policy).__name__
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+    return re.sub(r"[^a-z0-9]+", "-", apart).strip("-")[:_REASON_CHARS].strip("-") or "python"
+
+
 def _written_shim(policy, name):
     content, reasons = (_SHIMS / policy._shim).read_bytes(), policy._written_reasons()
     memory_bytes = policy.memory_bytes
     if not isinstance(memory_bytes, int) or not 0 <= memory_bytes <= _MOST_MEMORY_BYTES or memory_bytes % 8 != 0:
         raise UsageError(f"memory_bytes of {type(policy).__name__} is {memory_bytes!r}, expected a multiple of 8 up to "
                          f"{_MOST_MEMORY_BYTES}")
-    written = _WRITTEN.pack(name.encode(), *reasons, *[b""] * (_MAX_REASONS - len(reasons)), *map(policy._has, _METHODS),
+    written = _WRITTEN.pack(name.encode(), shown_name(policy).encode(), *reasons, *[b""] * (_MAX_REASONS - len(reasons)), *map(policy._has, _METHODS),
                             *(bool(getattr(policy, flag, False)) for flag in _FLAGS), memory_bytes)
     at = content.index(_MARK)
     return content[:at] + written + content[at + _WRITTEN.size:]
@@ -288,7 +297,7 @@ class Policies:
         if unknown:
             self._unknown.append((policy, unknown))
             made_of = secrets.token_hex(32)
-        first = name = f"{re.sub('[^A-Za-z0-9_]', '_', type(policy).__name__)[:48]}-{made_of[:16]}"
+        first = name = f"{shown_name(policy)}-{made_of[:16]}"
         for n in itertools.count(2):
             if name + ".so" not in self._by_name:
                 break
@@ -304,6 +313,12 @@ class Policies:
         if self._folder is None:
             self._folder = Folder()
         return self._folder
+
+    def against(self, text):
+        """KEY=NAME, where a policy of the call has this name or class: KEY=its file."""
+        key, _, name = text.partition("=")
+        files = [file for file, policy in self._by_name.items() if name in (shown_name(policy), type(policy).__name__)]
+        return f"{key}={os.path.join(self._folder.path, files[0])}" if len(files) == 1 else text
 
     def write(self, name, suffix, text):
         """The path of a file of the call with that text, which sentences call by its name."""

@@ -94,7 +94,7 @@ def many(value, name):
 def arguments(options, policies):
     """The words of the command line for keyword arguments."""
     words = []
-    for name, value in options.items():
+    for name, value in sorted(options.items(), key=lambda option: option[0] == "against"):  # last, by who is compared
         value = _plain(value)
         if value is None or value is False:
             continue
@@ -105,6 +105,8 @@ def arguments(options, policies):
             for key, inner in value.items():
                 where = f"{name}={{{key!r}: ...}}"
                 words += [flag, f"{text(key, where, policies)}={_joined(inner, where, policies)}"]
+        elif name == "against" and isinstance(value, str):
+            words += [flag, policies.against(value)]
         elif name == "slo":
             for inner in many(value, name):
                 words += [flag, text(inner, name, policies)]

@@ -34,11 +34,11 @@ enum { N_HANDED = 3 }; /* descriptors */
  * shim polls for an answer first, unless that failed the last times. */
 enum { LOOK_NS = 50 * 1000, MOST_WAITS = 1023 };
 
-/* Who copies this file writes here what the policy is called, for which reasons it rejects, which
- * of the methods that it may lack it has, and what it says of itself: 0 or 1 each. */
+/* Who copies this file writes here what its file and the policy are called, for which reasons it
+ * rejects, which of the methods that it may lack it has, and what it says of itself: 0 or 1 each. */
 enum { NAME_BYTES = 128, REASON_BYTES = PLUGIN_MAX_NAME + 1 };
 static const volatile struct {
-    char name[NAME_BYTES], reasons[SCHEDULER_MAX_REASONS][REASON_BYTES];
+    char name[NAME_BYTES], shown[REASON_BYTES], reasons[SCHEDULER_MAX_REASONS][REASON_BYTES];
     char hears, moves, puts_off, evicts, learns, takes_back; /* methods */
     char grows, changes_passes, reads_entropy, reads_statistics;
     uint32_t memory_bytes; /* of a cache policy, of each request */

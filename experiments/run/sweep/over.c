@@ -50,6 +50,17 @@ void over_fini(struct over *over) {
     over->values = NULL;
 }
 
+int over_refuse_traffic(const char *key, struct err *err) {
+    static const char *const keys[] = {"workload",     "rate",          "requests", "seed",
+                                       "input_tokens", "output_tokens", NULL};
+    return name_find(keys, key) < 0
+               ? 0
+               : err_usage(err,
+                           "--over: here '%s' is one for all that is compared; `unmask sweep` has "
+                           "several",
+                           key);
+}
+
 int over_ask(const char *key, const char *value, const char *place, struct asked *asked,
              struct err *err) {
     if (strcmp(key, "gpu") == 0) {

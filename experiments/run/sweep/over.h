@@ -25,6 +25,9 @@ struct over {
 int over_read(const char *text, size_t most, struct over *out, struct err *err);
 void over_fini(struct over *over);
 
+/* ERR_USAGE where the key is of the traffic that all of what is compared shares. */
+int over_refuse_traffic(const char *key, struct err *err);
+
 /* Asks for the value of a key; `place` goes into complaints. */
 int over_ask(const char *key, const char *value, const char *place, struct asked *asked,
              struct err *err);

@@ -48,7 +48,8 @@ struct sweep {
     bool has_slo, has_bound;
 };
 
-/* The value of an axis at a point, and its name in tables. */
+/* Which value of an axis a point has; the value, and its name in tables. */
+size_t sweep_place(const struct sweep *sweep, size_t point, size_t i_axis);
 const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis);
 const char *sweep_name(const struct sweep *sweep, size_t point, size_t i_axis);
 

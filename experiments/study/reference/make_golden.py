@@ -5,7 +5,7 @@ Run from the repository root:  python3 experiments/study/reference/make_golden.p
 For a LLaDA-shaped and a Dream-shaped model it writes a checkpoint folder as Hugging Face lays it
 out (config.json and safetensors; LLaDA's in bf16 and two shards, Dream's in float32 and one file)
 and golden.safetensors: the token ids of one canvas and its logits, computed in float64 from the
-stored weights; the -wide ones have heads of 128. The layers follow modeling_llada.py (GSAI-ML/LLaDA-8B-Instruct) and
+stored weights. The layers follow modeling_llada.py (GSAI-ML/LLaDA-8B-Instruct) and
 modeling_dream.py (Dream-org/Dream-v0-Instruct-7B): pre-norm RMSNorm in the order scale-then-weight,
 rotate-half rotary embedding, full bidirectional attention, SwiGLU, untied head. Dream's biases on
 queries, keys and values are the only ones. Dream shifts its logits when it decodes, not here.
@@ -24,11 +24,6 @@ LLADA = dict(layers=2, hidden=32, heads=4, kv_heads=4, head_dim=8, ffn=48, vocab
              theta=500000.0, eps=1e-5, tokens=23, seed=1, dtype=torch.bfloat16, shards=2)
 DREAM = dict(layers=2, hidden=48, heads=6, kv_heads=2, head_dim=8, ffn=56, vocab=61, bias=True,
              theta=1000000.0, eps=1e-6, tokens=19, seed=2, dtype=torch.float32, shards=1)
-# With heads as wide as the GPU's attention kernels want them.
-LLADA_WIDE = dict(LLADA, hidden=128, heads=2, kv_heads=2, head_dim=128, ffn=192, vocab=304,
-                  tokens=77, seed=3)
-DREAM_WIDE = dict(DREAM, hidden=128, heads=4, kv_heads=2, head_dim=128, ffn=192, vocab=304,
-                  tokens=77, seed=4, dtype=torch.bfloat16)
 
 
 def llada_names(layer):
@@ -46,12 +41,10 @@ def dream_names(layer):
     return {key: at + name for key, name in names.items()}
 
 
-for shape in (LLADA, LLADA_WIDE):
-    shape.update(names=llada_names, embed="model.transformer.wte", norm="model.transformer.ln_f",
-                 head="model.transformer.ff_out", model_type="llada")
-for shape in (DREAM, DREAM_WIDE):
-    shape.update(names=dream_names, embed="model.embed_tokens", norm="model.norm", head="lm_head",
-                 model_type="Dream")
+LLADA.update(names=llada_names, embed="model.transformer.wte", norm="model.transformer.ln_f",
+             head="model.transformer.ff_out", model_type="llada")
+DREAM.update(names=dream_names, embed="model.embed_tokens", norm="model.norm", head="lm_head",
+             model_type="Dream")
 
 
 def make_weights(m):
@@ -168,8 +161,7 @@ def write_checkpoint(folder, m, weights):
 
 
 def main():
-    for name, m in (("llada-tiny", LLADA), ("dream-tiny", DREAM), ("llada-wide", LLADA_WIDE),
-                    ("dream-wide", DREAM_WIDE)):
+    for name, m in (("llada-tiny", LLADA), ("dream-tiny", DREAM)):
         folder = os.path.join(sys.argv[1], name)
         os.makedirs(folder, exist_ok=True)
         weights = make_weights(m)

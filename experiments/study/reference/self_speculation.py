@@ -1,5 +1,5 @@
 """Tokens that self-speculation decodes, written down anew from its specification (S2D2, arXiv 2603.25702;
-phymhan/S2D2 SDAR/generate_ssd_policy.py at 279500a, where nothing is sampled).
+phymhan/S2D2 SDAR/generate_ssd_policy.py at 279500a, where nothing is sampled, and drafts drawn at temperature 1).
 
 Run from the repository root:  python3 experiments/study/reference/self_speculation.py
 
@@ -12,7 +12,7 @@ the engine to tokens, passes and positions.
 Nothing is cached: a pass runs all that stands before the block, and the block, under the block-causal mask. A
 check runs the block with its drafts, which see what is before them, and as many masks, each of which sees what is
 before the block, the drafts before it and itself. The pass that stores a block is counted and not run. Draws are
-the engine's own (sim/base/rng.h, kernels/rules/keyed.h).
+the engine's own (sim/base/rng.h, kernels/rules/keyed.h); drafts are drawn by whole numbers (kernels/rules/draw.h).
 
 Made with PyTorch 1.13.0 (Debian 12, python3-torch) on x86-64.
 """
@@ -23,7 +23,7 @@ import numpy
 import torch
 
 from joint_threshold import decode_canvas, write_tokens
-from renoise import bits, key_of, noise
+from renoise import GOLDEN, WORD, bits, key_of, mix, noise
 
 TOKENS = "tests/golden/engine/self-speculation/tokens.jsonl"
 SETTINGS = [
@@ -35,8 +35,20 @@ SETTINGS = [
     dict(threshold=0.5, when="span", span=8),
     dict(threshold=0.85, cost=0.0, accept="same"),
     dict(threshold=0.6, cost=2.0, least=1.0, accept="same"),
+    dict(threshold=0.85, cost=1.0, sampling="on"),
+    dict(threshold=0.85, cost=0.0, sampling="on", seed=7),
+    dict(threshold=0.5, cost=0.5, when="dynamic", sampling="on", seed=3),
 ]
 FOR_ACCEPTING, FOR_TOKENS = range(2)
+RUN_SEED, COLUMNS = 1, 512
+
+
+def stream_of(seed, name):
+    """The first number of a named stream (rng_stream)."""
+    named = 0xCBF29CE484222325
+    for letter in name.encode():
+        named = (named ^ letter) * 0x100000001B3 & WORD
+    return mix((mix(seed) ^ named) + GOLDEN & WORD)
 
 
 def first_run(masked):
@@ -47,7 +59,7 @@ def first_run(masked):
     return run
 
 
-def is_checked(p, masked, run, threshold, cost=1.0, least=0.0, when="static", span=8, **others):
+def is_checked(p, confidence, masked, run, threshold, cost=1.0, least=0.0, when="static", span=8, **others):
     if when == "span":
         return len(run) >= span
     stands = expected = 0.0
@@ -55,7 +67,7 @@ def is_checked(p, masked, run, threshold, cost=1.0, least=0.0, when="static", sp
         entropy = -(p[at] * numpy.log(numpy.maximum(p[at], 1e-12))).sum()
         stands = (1.0 if at == run[0] else stands) * math.exp(-entropy / math.log(p.shape[-1]))
         expected += stands
-    n_sure = int((p.max(-1) > threshold)[masked.numpy()].sum())
+    n_sure = int((confidence > threshold)[masked.numpy()].sum())
     return expected - cost * (n_sure if when == "dynamic" else 1) >= least
 
 
@@ -63,6 +75,29 @@ def probabilities(logits):
     x = logits.double().numpy()
     p = numpy.exp(x - x.max(-1, keepdims=True))
     return p / p.sum(-1, keepdims=True)
+
+
+def drawn(logits, random):
+    """A token of a row at temperature 1, and its share: where that of the whole falls which a random number means, in
+    2^44 of the most likely token's and with tokens in the order 0, 512, ..., 1, 513, ..."""
+    below = logits - logits.max()
+    mass = numpy.floor(numpy.exp(below, where=below > -31, out=numpy.zeros_like(below)) * 2.0**44)
+    mass = mass.astype(numpy.int64)
+    order = numpy.argsort(numpy.arange(len(mass)) % COLUMNS, kind="stable")
+    target = int(mass.sum()) * random >> 64
+    token = int(order[numpy.searchsorted(numpy.cumsum(mass[order]), target, side="right")])
+    return token, mass[token] / mass.sum()
+
+
+def candidates(logits, sampling, number, first, n_committed):
+    """A token of each row of a pass, the most likely or a drawn one, and its probability."""
+    x = logits.numpy()
+    if sampling == "off":
+        p = probabilities(logits)
+        return torch.tensor(p.argmax(-1)), p.max(-1)
+    key = key_of(stream_of(RUN_SEED, "tokens"), number, n_committed)
+    found = [drawn(row, bits(key, first + i)) for i, row in enumerate(x)]
+    return torch.tensor([token for token, _ in found]), numpy.array([share for _, share in found])
 
 
 def accepted(p, q, draft, setting, keys, position):
@@ -93,18 +128,23 @@ def check(model, before, x, drafts):
     return probabilities(model.logits(ids, n, sees, torch.cat([at[:first + n], first + drafted])))
 
 
-def decode_block(model, number, before, x, setting):
+def decode_block(model, number, before, x, n_prompt, setting):
     """Fills the block x, in place; returns its passes, those of them that check, drafts accepted, and positions."""
     mask, first = model.config.mask_token_id, len(before)
+    setting = dict(setting)
+    sampling = setting.pop("sampling", "off")
     passes = checks = stood = 0
     while (x == mask).any():
         masked = x == mask
-        p = probabilities(model.logits(torch.cat([before, x]), len(x)))
+        logits = model.logits(torch.cat([before, x]), len(x))
+        p = probabilities(logits)
         run = first_run(masked)
-        drafts = torch.where(masked, torch.tensor(p.argmax(-1)), x)
+        n_committed = first + int((~masked).sum()) - n_prompt
+        best, confidence = candidates(logits, sampling, number, first, n_committed)
+        drafts = torch.where(masked, best, x)
         passes += 1
-        if not is_checked(p, masked, run, **setting):
-            sure = torch.where(masked, torch.tensor(p.max(-1)), torch.tensor(-1.0, dtype=torch.float64))
+        if not is_checked(p, confidence, masked, run, **setting):
+            sure = torch.where(masked, torch.tensor(confidence), torch.tensor(-1.0, dtype=torch.float64))
             fill = sure > setting["threshold"]
             if not fill.any():
                 fill[sure.argmax()] = True
@@ -123,7 +163,7 @@ def decode_block(model, number, before, x, setting):
 
 
 def decode(model, prompt, number, setting):
-    return decode_canvas(model, prompt, lambda before, x: decode_block(model, number, before, x, setting))
+    return decode_canvas(model, prompt, lambda before, x: decode_block(model, number, before, x, len(prompt), setting))
 
 
 if __name__ == "__main__":

@@ -321,16 +321,16 @@ static bool is_there(const char *path) {
 static int unknown(const struct catalogue *c, const char *name, struct err *err) {
     char hint[NAME_HINT_CHARS];
     if (is_there(name)) {
-        return err_usage(err,
-                         "unknown %s '%s' (`unmask list %s` prints them all); the file here is "
-                         "./%s",
-                         c->what, name, c->list, name);
+        return err_unknown(err,
+                           "unknown %s '%s' (`unmask list %s` prints them all); the file here is "
+                           "./%s",
+                           c->what, name, c->list, name);
     }
     struct err ignored = {0};
     char **names = data_names(c->folder, &ignored);
     (c->hint != NULL ? c->hint : name_hint)(name, (const char *const *)names, hint);
-    int status = err_usage(err, "unknown %s '%s'%s (`unmask list %s` prints them all)", c->what,
-                           name, hint, c->list);
+    int status = err_unknown(err, "unknown %s '%s'%s (`unmask list %s` prints them all)", c->what,
+                             name, hint, c->list);
     names_free(names);
     return status;
 }
@@ -368,6 +368,8 @@ const void *catalogue_find(struct catalogue *c, const char *name, struct err *er
     const struct catalogued *thing = item != NULL ? item->thing : NULL;
     if (item != NULL) {
         note(c, item);
+    } else if (is_path) {
+        err->code = ERR_UNKNOWN;
     }
     pthread_mutex_unlock(&lock);
     return thing;

@@ -53,7 +53,7 @@ const struct planner *planner_find(const char *name, struct err *err) {
     }
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    err_usage(err, "unknown planner '%s'%s (`unmask list planners` prints them all)", name, hint);
+    err_unknown(err, "unknown planner '%s'%s (`unmask list planners` prints them all)", name, hint);
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* BiCache, for those who look at it (sim/system). */
+/* The state of a cache whose leading layers take shared prefixes over (CACHE_LEADS). */
 #ifndef UNMASK_SIM_POLICY_CACHE_BICACHE_H
 #define UNMASK_SIM_POLICY_CACHE_BICACHE_H
 
@@ -9,6 +9,5 @@ struct bicache {
     uint32_t interval_steps;
     uint32_t layers; /* the system's word: what `depth` is of its model; 0: not known yet */
 };
-extern const struct cache_policy cache_bicache;
 
 #endif

@@ -28,6 +28,14 @@ struct learned {
 
 enum { CACHE_MAX_MEMORY_BYTES = 4096 }; /* of a request */
 
+/* What a cache policy serves in addition to blocks, one after the other. */
+enum cache_way {
+    CACHE_OF_BLOCKS, /* nothing else */
+    CACHE_SLIDES,    /* windows that slide, too (window_slides) */
+    CACHE_LEADS, /* shared prefixes, which leading layers take over: how many, the system says in
+                    its state, which is struct bicache; not for a user's own */
+};
+
 struct cache_policy {
     struct policy policy;
     uint32_t memory_bytes;  /* what it remembers of each request, zeros at first */
@@ -75,6 +83,7 @@ struct cache_policy {
      * a distribution (sim/decode/process.h). */
     void (*learn)(const void *state, void *memory, const struct request *request,
                   const struct learned *learned);
+    uint32_t way; /* enum cache_way */
 };
 
 /* The answer to the request's next step; returns for how many steps it holds. memory NULL: nothing

@@ -80,4 +80,5 @@ const struct cache_policy cache_bicache = {
     .memory_bytes = sizeof(struct memory),
     .plan = plan,
     .learn = learn,
+    .way = CACHE_LEADS,
 };

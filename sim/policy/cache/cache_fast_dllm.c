@@ -12,64 +12,73 @@ struct state {
 
 static const struct param params[] = {RENEWAL_PARAM(struct state)};
 
-/* What runs and stays. */
-static void answer_prefix(const struct request *request, bool renews, struct row_sets *rows) {
-    *rows = (struct row_sets){
-        .kind = ROW_KV, .keep = {{0, window_first(request)}}, .held = request->canvas_tokens};
-    rows_run(rows, renews ? 0 : window_first(request), request->canvas_tokens);
+/* What runs and stays; dual: of what is after the block, too. */
+static void answer(const struct request *request, bool dual, bool renews, struct row_sets *rows) {
+    const uint32_t first = window_first(request), end = window_end(request);
+    const uint32_t canvas = request->canvas_tokens;
+    *rows = (struct row_sets){.kind = ROW_KV, .keep = {{0, first}}, .held = canvas};
+    if (dual) {
+        rows->keep[1] = (struct range){end, canvas};
+    }
+    rows_run(rows, renews ? 0 : first, renews || !dual ? canvas : end);
 }
 
-static void answer_dual(const struct request *request, bool renews, struct row_sets *rows) {
-    const uint32_t end = window_end(request), canvas = request->canvas_tokens;
-    answer_prefix(request, renews, rows);
-    rows->keep[1] = (struct range){end, canvas};
-    rows_run(rows, renews ? 0 : window_first(request), renews ? canvas : end);
-}
-
-/* How many steps the answer holds. */
-static uint32_t renewal(const struct state *state, const struct request *request, bool *renews) {
+static uint32_t plan(const struct state *state, const struct request *request, bool dual,
+                     struct row_sets *rows) {
     const uint32_t reuses = renewal_in(request, state->interval_steps);
-    *renews = reuses == 0;
-    return *renews ? 1 : reuses;
+    answer(request, dual, reuses == 0, rows);
+    return reuses == 0 ? 1 : reuses;
+}
+
+static uint32_t plan_prefix(const void *state, const void *memory, const struct request *request,
+                            struct row_sets *rows) {
+    (void)memory;
+    return plan(state, request, false, rows);
+}
+
+static uint32_t plan_dual(const void *state, const void *memory, const struct request *request,
+                          struct row_sets *rows) {
+    (void)memory;
+    return plan(state, request, true, rows);
 }
 
 /* A renewal can be put off by as many steps as lie between two, so that rows are at most twice as
  * old; a block's first one cannot. */
-static uint32_t bound(const struct state *state, const struct request *request) {
+static uint32_t put_off(const struct state *state, const struct request *request, bool dual,
+                        struct row_sets *rows) {
+    answer(request, dual, false, rows);
     return window_steps(request) > 0 ? state->interval_steps : 0;
 }
 
-#define CALLBACKS(which)                                                                           \
-    static uint32_t plan_##which(const void *state, const void *memory,                            \
-                                 const struct request *request, struct row_sets *rows) {           \
-        bool renews;                                                                               \
-        const uint32_t steps = renewal(state, request, &renews);                                   \
-        (void)memory;                                                                              \
-        answer_##which(request, renews, rows);                                                     \
-        return steps;                                                                              \
-    }                                                                                              \
-    static uint32_t put_off_##which(const void *state, const void *memory,                         \
-                                    const struct request *request, struct row_sets *rows) {        \
-        (void)memory;                                                                              \
-        answer_##which(request, false, rows);                                                      \
-        return bound(state, request);                                                              \
-    }
-CALLBACKS(prefix)
-CALLBACKS(dual)
+static uint32_t put_off_prefix(const void *state, const void *memory, const struct request *request,
+                               struct row_sets *rows) {
+    (void)memory;
+    return put_off(state, request, false, rows);
+}
 
-#define POLICY_OF(which, says)                                                                     \
+static uint32_t put_off_dual(const void *state, const void *memory, const struct request *request,
+                             struct row_sets *rows) {
+    (void)memory;
+    return put_off(state, request, true, rows);
+}
+
+#define FAST_DLLM(called, says)                                                                    \
     {                                                                                              \
-        .policy = {.abi = POLICY_ABI,                                                              \
-                   .kind = POLICY_CACHE,                                                           \
-                   .size = sizeof(struct cache_policy),                                            \
-                   .state_bytes = sizeof(struct state),                                            \
-                   .name = #which,                                                                 \
-                   .doc = (says),                                                                  \
-                   .params = params,                                                               \
-                   .n_params = sizeof params / sizeof params[0]},                                  \
-        .plan = plan_##which, .put_off = put_off_##which,                                          \
+        .abi = POLICY_ABI, .kind = POLICY_CACHE, .size = sizeof(struct cache_policy),              \
+        .state_bytes = sizeof(struct state), .name = (called), .doc = (says), .params = params,    \
+        .n_params = sizeof params / sizeof params[0]                                               \
     }
-const struct cache_policy cache_prefix =
-    POLICY_OF(prefix, "KV before the block is kept; the suffix is recomputed in every step");
-const struct cache_policy cache_dual =
-    POLICY_OF(dual, "KV of the whole canvas, renewed once per block; the suffix goes stale");
+
+const struct cache_policy cache_prefix = {
+    .policy =
+        FAST_DLLM("prefix", "KV before the block is kept; the suffix is recomputed in every step"),
+    .plan = plan_prefix,
+    .put_off = put_off_prefix,
+};
+
+const struct cache_policy cache_dual = {
+    .policy =
+        FAST_DLLM("dual", "KV of the whole canvas, renewed once per block; the suffix goes stale"),
+    .plan = plan_dual,
+    .put_off = put_off_dual,
+};

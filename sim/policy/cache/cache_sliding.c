@@ -1,7 +1,7 @@
 /* DSB's cache for a window that slides (lizhuo008/DSB llada/generate.py): a pass over the whole
  * canvas renews all rows; the steps after it run the window and some positions before it, whose
  * rows they renew, until as many tokens were committed as a window has. */
-#include "sim/policy/cache/sliding.h"
+#include "sim/policy/cache/cache.h"
 
 struct state {
     uint32_t prefix_window;
@@ -57,4 +57,5 @@ const struct cache_policy cache_sliding = {
     .memory_bytes = sizeof(struct memory),
     .plan = plan,
     .learn = learn,
+    .way = CACHE_SLIDES,
 };

@@ -29,8 +29,8 @@ static const struct param params[] = {
      offsetof(struct state, pattern_tokens),
      "size of a block of queries or keys in the pattern (128; 32 for short prompts)"},
     PARAM_ONE_OF("scores", struct state, scores, score_words, "released",
-                 "by the root of what scores are divided where blocks are chosen: of the number of "
-                 "heads or of a head's channels; released: the former but for shifted logits"),
+                 "number whose root divides scores where blocks are chosen: of heads, or of a "
+                 "head's channels; released: of heads, but for shifted logits"),
 };
 
 /* As released, one more than the share of them. */

@@ -6,9 +6,6 @@ const struct param sparse_params[SPARSE_N_PARAMS] = {
     {"delay_steps", PARAM_U32, 0, "steps", "1", 0, 64, NULL,
      offsetof(struct sparse_state, delay_steps),
      "full passes of a block before the one that selects"},
-    {"pool_kernel", PARAM_U32, 0, "tokens", "3", 1, 63, NULL,
-     offsetof(struct sparse_state, pool_kernel),
-     "width of the max-pool over scores [backend = cpu|cuda]"},
     RENEWAL_PARAM(struct sparse_state),
 };
 

@@ -1,10 +1,10 @@
 /* What the two sparse cache policies share: when they select, and how much they keep.
  *
  * As Sparse-dLLM and dLLM-Serve are released: the cache is built anew per block. Step 0 runs the
- * canvas and stores nothing, step `delay_steps` runs it again, scores and packs the retained rows,
- * later steps run the block against them: two full passes per block, not one. With `interval_steps`
- * this is repeated after that many steps of a block (K_int of dLLM-Serve, arXiv 2512.17077,
- * section 2.3). */
+ * canvas and stores nothing, step `delay_steps` runs it again, scores (a row by the largest of
+ * three neighbours, as both papers print) and packs the retained rows, later steps run the block
+ * against them: two full passes per block, not one. With `interval_steps` this is repeated after
+ * that many steps of a block (K_int of dLLM-Serve, arXiv 2512.17077, section 2.3). */
 #ifndef UNMASK_SIM_POLICY_CACHE_SPARSE_H
 #define UNMASK_SIM_POLICY_CACHE_SPARSE_H
 
@@ -13,11 +13,10 @@
 struct sparse_state {
     double retention;
     uint32_t delay_steps;
-    uint32_t pool_kernel; /* positions; part of the selection, free in the cost model */
     uint32_t interval_steps;
 };
 
-enum { SPARSE_N_PARAMS = 4 };
+enum { SPARSE_N_PARAMS = 3 };
 extern const struct param sparse_params[SPARSE_N_PARAMS];
 
 /* Rows kept of a context of `rows`: at least one, at most all (released code: max(1, int(r n))). */

@@ -13,7 +13,7 @@ struct state {
 static const struct param params[] = {
     TIME_GRID_PARAM(struct state, grid.epsilon),
     {"seed", PARAM_U32, 0, "1", "1", 0, UINT32_MAX, NULL, offsetof(struct state, seed),
-     "of the draws"},
+     "seed of the draws"},
 };
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {

@@ -12,7 +12,7 @@ struct state {
 
 static const struct param params[] = {
     {"seed", PARAM_U32, 0, "1", "1", 0, UINT32_MAX, NULL, offsetof(struct state, seed),
-     "of the draws"},
+     "seed of the draws"},
 };
 
 static uint32_t count(const void *state, const struct request *request, uint32_t *repeat) {

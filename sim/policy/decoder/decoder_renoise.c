@@ -35,7 +35,7 @@ static const struct param params[] = {
      "mean entropy below which a canvas that no longer changes is over (0: none is before "
      "max_steps, as in benchmarks of random tokens)"},
     {"seed", PARAM_U32, 0, "1", "1", 0, UINT32_MAX, NULL, offsetof(struct renoise, seed),
-     "of the draws [backend = cpu|cuda or decoder.confidence_threshold > 0]"},
+     "seed of the draws [backend = cpu|cuda or decoder.confidence_threshold > 0]"},
 };
 
 /* Passes of a canvas whose place in the distribution is u, in (0, 1). */

@@ -9,21 +9,21 @@ static const struct param params[] = {
     {"threshold", PARAM_F64, 0, "1", "0.85", 0, 1, NULL, offsetof(struct speculation, threshold),
      "confidence above which a draft is committed where a pass is not checked"},
     {"when", PARAM_WORD, 0, "1", "static", 0, 0, when_words, offsetof(struct speculation, when),
-     "which passes are checked: those whose first masks are expected to stand in number by "
-     "decoder.least more than decoder.cost, than that times the drafts above the threshold "
-     "(dynamic), or those whose first run has decoder.span masks"},
+     "passes that are checked: where more drafts of the first run are expected to stand than "
+     "decoder.least + decoder.cost (static), than decoder.least + decoder.cost times the drafts "
+     "above the threshold (dynamic), or where that run has decoder.span masks (span)"},
     {"cost", PARAM_F64, 0, "1", "1", 0, 1e6, NULL, offsetof(struct speculation, cost),
      "drafts that a check has to win (SDAR with blocks of 4: 1; 0: always) [decoder.when != span]"},
     {"least", PARAM_F64, 0, "1", "0", 0, 1e6, NULL, offsetof(struct speculation, least),
-     "drafts more than that [decoder.when != span]"},
+     "drafts that a check has to win in addition to decoder.cost [decoder.when != span]"},
     {"span", PARAM_U32, 0, "tokens", "8", 1, 4096, NULL, offsetof(struct speculation, span),
      "masks of the first run that are checked [decoder.when = span]"},
     {"accept", PARAM_WORD, 0, "1", "ratio", 0, 0, accept_words,
      offsetof(struct speculation, accept),
-     "which drafts are accepted: by chance, a token's probability in the check over that in its "
+     "drafts that are accepted: by chance, a token's probability in the check over that in its "
      "draft (the released code), or where the check's most likely token is the same"},
     {"seed", PARAM_U32, 0, "1", "1", 0, UINT32_MAX, NULL, offsetof(struct speculation, seed),
-     "of the draws [decoder.accept = ratio]"},
+     "seed of the draws [decoder.accept = ratio]"},
 };
 
 uint32_t speculation_run(const struct decode_seen *seen) {

@@ -7,6 +7,10 @@
  * Which blocks are in flight say blocks_in_flight, block_add_threshold and static_blocks. */
 #include "sim/policy/decoder/several_blocks.h"
 
+struct several_blocks {
+    double threshold, complete;
+};
+
 static const struct param params[] = {
     {"threshold", PARAM_F64, 0, "1", "0.9", 0, 1, NULL, offsetof(struct several_blocks, threshold),
      "confidence above which a position is committed (D2F: 0.9; MultiBD: 0.95)"},

@@ -4,12 +4,6 @@
 
 #include "sim/policy/decoder/decoder.h"
 
-/* Of decoder `several-blocks`, for those who look at it (sim/system/system_refuse.c). */
-struct several_blocks {
-    double threshold, complete;
-};
-extern const struct decoder decoder_several_blocks;
-
 /* Marks the positions whose rank[seen->n] is above `least`, and the best one of a block where there
  * is none, if `complete` of the block before is decided, which of what is before the first block in
  * flight is so always. Returns how many are marked, at least 1. */

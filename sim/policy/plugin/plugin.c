@@ -319,13 +319,17 @@ static int validate_symbol(const void *symbol, const char *path, struct err *err
         return err_world(err, "%s: the descriptor says %u bytes but has %llu", path, size,
                          (unsigned long long)bytes);
     }
-    const int status = plugin_validate(symbol, path, err);
-    const struct decoder *decoder = symbol;
-    if (status == 0 && decoder->policy.kind == POLICY_DECODER && decoder->way != DECODER_FILLS) {
-        return err_world(err, "%s: decoder %s has way = %u, which is for built-in ones: leave it 0",
-                         path, decoder->policy.name, decoder->way);
+    if (plugin_validate(symbol, path, err) != 0) {
+        return err_status(err);
     }
-    return status;
+    const struct policy *policy = symbol;
+    const uint32_t way = policy->kind == POLICY_DECODER ? ((const struct decoder *)symbol)->way
+                         : policy->kind == POLICY_CACHE ? ((const struct cache_policy *)symbol)->way
+                                                        : 0;
+    return way == 0 || (policy->kind == POLICY_CACHE && way == CACHE_SLIDES)
+               ? 0
+               : err_world(err, "%s: %s %s has way = %u, which is for built-in ones: leave it 0",
+                           path, policy_kind_names[policy->kind], policy->name, way);
 }
 
 static _Thread_local const struct plugin_gate *asked;

@@ -13,76 +13,34 @@
 #include "sim/policy/router/router.h"
 #include "sim/policy/scheduler/scheduler.h"
 
-/* A new built-in policy is one file and one line here. */
-extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,
-    scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee, scheduler_look_ahead,
-    scheduler_shortest_left, scheduler_least_slack;
-extern const struct scheduler scheduler_vtc, scheduler_shortest_predicted, scheduler_fast_serve,
-    scheduler_edf, scheduler_andes, scheduler_sarathi, scheduler_refresh_spread,
-    scheduler_width_by_load, scheduler_threshold_valve, scheduler_row_budget,
-    scheduler_width_by_rate, scheduler_deadline_valve;
+#define SCHEDULER(name) extern const struct scheduler scheduler_##name;
+#define CACHE(name)     extern const struct cache_policy cache_##name;
+#define DECODER(name)   extern const struct decoder decoder_##name;
+#define ROUTER(name)    extern const struct router router_##name;
+#include "sim/policy/plugin/policies.def"
+
+#define SCHEDULER(name) &scheduler_##name,
 const struct scheduler *const scheduler_table[] = {
-    &scheduler_static,
-    &scheduler_continuous,
-    &scheduler_phase_multiplexed,
-    &scheduler_chunked,
-    &scheduler_lmdeploy,
-    &scheduler_sglang,
-    &scheduler_knee,
-    &scheduler_look_ahead,
-    &scheduler_shortest_left,
-    &scheduler_least_slack,
-    &scheduler_vtc,
-    &scheduler_shortest_predicted,
-    &scheduler_fast_serve,
-    &scheduler_edf,
-    &scheduler_andes,
-    &scheduler_sarathi,
-    &scheduler_refresh_spread,
-    &scheduler_width_by_load,
-    &scheduler_threshold_valve,
-    &scheduler_row_budget,
-    &scheduler_width_by_rate,
-    &scheduler_deadline_valve,
+#include "sim/policy/plugin/policies.def"
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
-extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
-    cache_sparse_uniform, cache_sparse_head, cache_exact, cache_delayed, cache_neighbour,
-    cache_focus, cache_small_blocks, cache_sparse_attention, cache_vicinity, cache_dkv_decode,
-    cache_dkv_prefill, cache_dkv_pd, cache_paced, cache_entropy, cache_sliding, cache_bicache;
+#define CACHE(name) &cache_##name,
 const struct cache_policy *const cache_table[] = {
-    &cache_none,        &cache_prefix,           &cache_dual,
-    &cache_vicinity,    &cache_sparse_attention, &cache_dkv_decode,
-    &cache_dkv_prefill, &cache_dkv_pd,           &cache_paced,
-    &cache_dllm_cache,  &cache_sparse_uniform,   &cache_sparse_head,
-    &cache_exact,       &cache_delayed,          &cache_neighbour,
-    &cache_focus,       &cache_small_blocks,     &cache_entropy,
-    &cache_sliding,     &cache_bicache,
+#include "sim/policy/plugin/policies.def"
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 
-extern const struct decoder decoder_fixed, decoder_sequential, decoder_small_blocks, decoder_factor,
-    decoder_hierarchical, decoder_credit, decoder_entropy_bounded, decoder_maskgit_plus,
-    decoder_margin, decoder_entropy, decoder_origin, decoder_random, decoder_joint_threshold,
-    decoder_several_blocks, decoder_entropy_blocks, decoder_self_speculation, decoder_joint_indel,
-    decoder_renoise;
+#define DECODER(name) &decoder_##name,
 const struct decoder *const decoder_table[] = {
-    &decoder_fixed,          &decoder_sequential,       &decoder_random,
-    &decoder_threshold,      &decoder_small_blocks,     &decoder_factor,
-    &decoder_hierarchical,   &decoder_credit,           &decoder_entropy_bounded,
-    &decoder_maskgit_plus,   &decoder_margin,           &decoder_entropy,
-    &decoder_origin,         &decoder_joint_threshold,  &decoder_several_blocks,
-    &decoder_entropy_blocks, &decoder_self_speculation, &decoder_joint_indel,
-    &decoder_renoise,
+#include "sim/policy/plugin/policies.def"
 };
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 
-extern const struct router router_round_robin, router_least_loaded, router_power_of_two,
-    router_phase_aware, router_prefix_aware, router_tenant_affinity;
-const struct router *const router_table[] = {&router_round_robin,  &router_least_loaded,
-                                             &router_power_of_two, &router_phase_aware,
-                                             &router_prefix_aware, &router_tenant_affinity};
+#define ROUTER(name) &router_##name,
+const struct router *const router_table[] = {
+#include "sim/policy/plugin/policies.def"
+};
 const size_t router_table_size = sizeof router_table / sizeof router_table[0];
 
 const char *const policy_kind_names[] = {"", "scheduler", "cache", "decoder", "router"};
@@ -140,14 +98,14 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
         names[i] = policy_at(kind, i)->name;
     }
     if (name_ends(name, ".so")) {
-        err_usage(err, "unknown %s '%s'; a plug-in's path holds a slash, as in ./%s",
-                  policy_kind_names[kind], name, name);
+        err_unknown(err, "unknown %s '%s'; a plug-in's path holds a slash, as in ./%s",
+                    policy_kind_names[kind], name, name);
         return NULL;
     }
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    err_usage(err, "unknown %s '%s'%s (`unmask list` prints them all)", policy_kind_names[kind],
-              name, hint);
+    err_unknown(err, "unknown %s '%s'%s (`unmask list` prints them all)", policy_kind_names[kind],
+                name, hint);
     return NULL;
 }
 

@@ -15,9 +15,9 @@ struct by_load {
 
 #define BY_LOAD_PARAMS(state)                                                                      \
     PARAM("from", PARAM_U32, state, load.from, "requests", "12", 1, 1000000,                       \
-          "in the system, from which on it counts as loaded"),                                     \
+          "requests in the system from which on it counts as loaded"),                             \
         PARAM("to", PARAM_U32, state, load.to, "requests", "8", 0, 1000000,                        \
-              "in the system, down to which it stays so; below scheduler.from")
+              "requests in the system down to which it stays loaded; below scheduler.from")
 
 /* Fills the batch; whether the requests that it lists are to be said the words of a loaded system.
  * Words hold until a request is listed again, so that all are when the load changes. */

@@ -222,8 +222,9 @@ enum scheduler_need {
     NEEDS_THRESHOLD = 1, /* a decoder whose threshold words may replace */
     NEEDS_CANVAS = 2,    /* a model that sees its whole canvas, as words about width_tokens do */
     NEEDS_DEADLINES = 4, /* requests that have deadlines */
+    NEEDS_FIRST_LARGEST = 8, /* requests whose first step has as many tokens as any */
 };
-enum { SCHEDULER_NEEDS = NEEDS_THRESHOLD | NEEDS_CANVAS | NEEDS_DEADLINES };
+enum { SCHEDULER_NEEDS = NEEDS_THRESHOLD | NEEDS_CANVAS | NEEDS_DEADLINES | NEEDS_FIRST_LARGEST };
 
 struct scheduler {
     struct policy policy;

@@ -29,7 +29,7 @@ static const struct param params[] = {
     PARAM("high", PARAM_F64, struct state, high, "1", "0.9", 0.000001, 1,
           "threshold of requests that will be in time"),
     PARAM("mean", PARAM_F64, struct state, mean, "1", "0", 0, 1,
-          "of the thresholds that positions are committed from, at least (0: any)"),
+          "least mean of the thresholds that positions are committed from (0: any)"),
     PARAM("gain", PARAM_F64, struct state, gain, "1", "8", 0.001, 1000000,
           "how far it opens: 1 at a delay of as long as there is from arrival to deadline"),
     PREEMPTS_PARAM(struct state, preempts),

@@ -17,7 +17,7 @@ struct state {
 
 static const struct param params[] = {
     {"trigger", PARAM_WORD, 0, "1", "current", 0, 1, trigger_words, offsetof(struct state, trigger),
-     "when it prefills though requests could decode: LMDeploy's rule now, or FOCUS's fork's"},
+     "rule by which it prefills though requests could decode: LMDeploy's now, or FOCUS's fork's"},
     {"prefill_interval", PARAM_U32, 0, "steps", "16", 1, 65536, NULL,
      offsetof(struct state, prefill_interval),
      "current: decoding steps without a prefill, at most [scheduler.trigger = current]"},

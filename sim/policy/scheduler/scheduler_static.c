@@ -28,5 +28,6 @@ const struct scheduler scheduler_static = {
                .size = sizeof(struct scheduler),
                .name = "static",
                .doc = "one batch at a time, run to completion; late arrivals wait for all of it"},
+    .needs = NEEDS_FIRST_LARGEST, /* a batch is as large as the first steps allow */
     .schedule = schedule,
 };

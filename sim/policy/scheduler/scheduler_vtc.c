@@ -15,9 +15,9 @@ struct state {
 
 static const struct param params[] = {
     PARAM("input_weight", PARAM_F64, struct state, input_weight, "1", "1", 0, 1000,
-          "of tokens of prompts"),
+          "weight of the tokens of prompts"),
     PARAM("output_weight", PARAM_F64, struct state, output_weight, "1", "2", 0, 1000,
-          "of tokens that are committed"),
+          "weight of the tokens that are committed"),
 };
 
 static double input_cost(const struct state *state, const struct schedule_view *view,

@@ -19,9 +19,9 @@ struct state {
 };
 
 static const struct param params[] = {
-    PARAM("least", PARAM_U32, struct state, least, "tokens", "4", 1, 65536, "of the widths"),
+    PARAM("least", PARAM_U32, struct state, least, "tokens", "4", 1, 65536, "smallest width"),
     PARAM("most", PARAM_U32, struct state, most, "tokens", "32", 1, 65536,
-          "of the widths; from block_tokens on the whole block"),
+          "largest width; from block_tokens on the whole block"),
     PARAM("hysteresis", PARAM_F64, struct state, hysteresis, "1", "0.02", 0, 10,
           "share by which another width has to be better"),
     PREEMPTS_PARAM(struct state, preempts),
