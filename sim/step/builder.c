@@ -644,7 +644,7 @@ static int add_moe_ffn(struct builder *b, struct normed normed) {
 }
 
 /* What a layer's FFN gives, the sum over ranks. */
-static int add_ffn(struct builder *b, int normed, bool dense) {
+static int add_ffn(struct builder *b, struct normed normed, bool dense) {
     if (!dense) {
         return add_moe_ffn(b, normed);
     }
