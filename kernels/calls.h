@@ -647,7 +647,6 @@ enum kernel_block_routing {
  * block_share of what all do, that one included, and block_experts at least (share). A group's rank
  * then counts its admitted experts; where the groups that stay have fewer than A, the others that
  * are admitted follow.
- * sort: what is done next, to the same experts.
  */
 struct call_moe_route {
     const void *logits; /* [T, E], rows logit_stride apart */
@@ -661,7 +660,6 @@ struct call_moe_route {
     float scale;
     enum kernel_router router;
     enum kernel_dtype dtype;
-    const struct call_moe_sort *sort; /* or NULL */
     /* Read by blocks: */
     enum kernel_block_routing blocks;
     const int32_t *position;          /* [T], ascending within a request */
@@ -696,7 +694,6 @@ struct call_moe_gate_up {
     enum kernel_dtype dtype;
     struct call_fp8 fp8;
     bool gelu; /* as call_swiglu; not in fp8 on the GPU */
-    bool settled; /* start was there before the launch right before this one */
 };
 
 /* y[i] = x[i] w[e]' for place i of expert e. */

@@ -34,7 +34,7 @@ LISTED = {
     "kernels/elementwise/rope.cu:rope_kernel": 104,
     "kernels/linear/gate_up.cu:product_work": 66,
     "kernels/moe/moe_route.cu:route_token": 66,
-    "kernels/moe/moe_route.cu:sort_pairs": 91,
+    "kernels/moe/moe_route.cu:sort_kernel": 93,
 }
 
 

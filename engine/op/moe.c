@@ -12,21 +12,10 @@ static enum kernel_block_routing blocks_of(const struct model *model) {
 /* Experts and their weights, then the pairs in the order of their experts. */
 static int launch_moe_choose(const struct launch *l) {
     const struct model *m = l->model;
-    const struct call_moe_sort sort = {
-        .expert = (int32_t *)(void *)output(l, 0),
-        .start = (int32_t *)(void *)output(l, 2),
-        .order = (int32_t *)(void *)output(l, 3),
-        .place = (int32_t *)(void *)output(l, 4),
-        .n_tokens = (int32_t)l->instance->n_rows,
-        .n_active = (int32_t)model_most_active(m),
-        .n_experts = (int32_t)l->op->experts,
-        .first_expert = (int32_t)model_first_expert(m, l->issue->weights->layout.rank),
-    };
     const struct call_moe_route route = {
         .logits = rows_at(l, l->op->in[0]),
         .bias = weight(l, WEIGHT_EXPERT_BIAS),
         .expert = (int32_t *)(void *)output(l, 0),
-        .sort = &sort,
         .weight = (float *)(void *)output(l, 1),
         .logit_stride = row_elements(l, l->op->in[0]),
         .n_tokens = (int32_t)l->instance->n_rows,
@@ -47,7 +36,18 @@ static int launch_moe_choose(const struct launch *l) {
         .block_experts = (int32_t)m->block_experts,
         .block_share = (float)m->block_expert_share,
     };
-    return l->table->moe_route(l->device, &route);
+    const struct call_moe_sort sort = {
+        .expert = route.expert,
+        .start = (int32_t *)(void *)output(l, 2),
+        .order = (int32_t *)(void *)output(l, 3),
+        .place = (int32_t *)(void *)output(l, 4),
+        .n_tokens = route.n_tokens,
+        .n_active = route.n_active,
+        .n_experts = (int32_t)l->op->experts,
+        .first_expert = (int32_t)model_first_expert(m, l->issue->weights->layout.rank),
+    };
+    int status = l->table->moe_route(l->device, &route);
+    return status == DEVICE_OK ? l->table->moe_sort(l->device, &sort) : status;
 }
 
 int op_count_experts(const struct engine_device *device, const unsigned char *starts_at,
@@ -79,7 +79,6 @@ static int launch_moe_gate_up(const struct launch *l) {
         .dtype = l->dtype,
         .fp8 = op_fp8(l),
         .gelu = l->model->gelu,
-        .settled = l->op[-1].kind != OP_MOE_CHOOSE,
     };
     return l->table->moe_gate_up(l->device, &call);
 }

@@ -22,7 +22,6 @@ struct moe_product {
     int max_pairs; /* a tile, a multiple of 8 */
     struct call_fp8 fp8;
     bool gelu;
-    bool settled; /* start may be read before the kernels before have ended */
 };
 
 /* Where experts begin: their pairs, and their tiles of pairs. In shared memory. */

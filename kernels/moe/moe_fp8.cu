@@ -193,7 +193,7 @@ feed(struct stage_ring ring, const CUtensorMap *w_map, const struct moe_product 
     const uint32_t scales = ring.stages + ring.n_stages * ring.stage_bytes;
     struct moe_tile tile = {};
     int early = 0; /* stages of the first tile whose weights are under way */
-    if (product.settled) {
+    if (!GATED) {
         if ((int)blockIdx.x < n_tiles) {
             moe_tile_find(&tile, table, product, blockIdx.x);
             early = min(ring.n_stages, product.n_steps);
@@ -370,7 +370,7 @@ static __global__ void __launch_bounds__(THREADS, shape<FEW, X_TOO>::BLOCKS)
     ring.empty = ring.full + MAX_STAGES * 8;
     ring.stage_bytes = cut.stage_bytes;
     ring.n_stages = cut.n_stages;
-    if (!product.settled) {
+    if (GATED) {
         dependencies_wait();
         dependents_launch();
     }

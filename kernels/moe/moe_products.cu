@@ -275,8 +275,7 @@ bool moe_product_of(const struct call_moe_gate_up *call, struct moe_product *out
             0,
             0,
             call->fp8,
-            call->gelu,
-            call->settled};
+            call->gelu};
     return call->dtype == KERNEL_BF16 && !(call->gelu && call->fp8.w_scale) &&
            product_of(out, call->n_tokens, 2);
 }
@@ -295,9 +294,7 @@ bool moe_product_of(const struct call_moe_down *call, struct moe_product *out) {
             0,
             0,
             0,
-            call->fp8,
-            false,
-            true};
+            call->fp8};
     return call->dtype == KERNEL_BF16 && product_of(out, call->n_tokens, 1);
 }
 

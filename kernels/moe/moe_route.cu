@@ -336,6 +336,37 @@ static __global__ void __launch_bounds__(ROUTE_BLOCK_THREADS)
     }
 }
 
+static bool is_bad_by_block(const struct call_moe_route *call) {
+    return call->blocks != KERNEL_BLOCKS_NONE &&
+           (call->router != KERNEL_ROUTER_SIGMOID || call->blocks > KERNEL_BLOCKS_SHARE ||
+            call->n_requests < 0 || call->block_tokens < 1 ||
+            call->block_experts < call->n_active || call->block_experts > call->n_experts);
+}
+
+extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream) {
+    const bool grouped = call->router == KERNEL_ROUTER_SIGMOID;
+    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_experts < 1 ||
+        call->n_experts > MOE_MAX_EXPERTS || call->n_active < 1 ||
+        call->n_active > MOE_MAX_ACTIVE || call->n_active > call->n_experts ||
+        (!grouped && call->router != KERNEL_ROUTER_SOFTMAX) ||
+        (grouped && (call->n_groups < 1 || call->n_groups > MOE_MAX_GROUPS ||
+                     call->n_experts % call->n_groups != 0 || call->n_groups_active < 1 ||
+                     call->n_groups_active > call->n_groups ||
+                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active)) ||
+        is_bad_by_block(call)) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_tokens > 0 && call->blocks != KERNEL_BLOCKS_NONE) {
+        launch(block_route_kernel, (unsigned)call->n_tokens, ROUTE_BLOCK_THREADS, 0, stream, *call);
+    } else if (call->n_tokens > 0) {
+        const int each = ROUTE_THREADS / 32;
+        auto kernel = grouped ? route_kernel<false> : route_kernel<true>;
+        launch(kernel, (unsigned)((call->n_tokens + each - 1) / each), ROUTE_THREADS, 0, stream,
+               *call);
+    }
+    return cudaGetLastError();
+}
+
 /* ---- sorting ---- */
 
 enum {
@@ -371,8 +402,10 @@ static __device__ __forceinline__ void sort_count(const struct call_moe_sort &ca
 /* A block places up to 32 WARPS SORT_TURNS pairs, its warps a stretch of them each, in turns of 32.
  * Each block counts all pairs by itself: that is less than waiting for one another. */
 template <int WARPS>
-static __device__ __forceinline__ void sort_pairs(const struct call_moe_sort &call) {
+static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct call_moe_sort call) {
     constexpr int THREADS = 32 * WARPS;
+    dependencies_wait();
+    dependents_launch();
     __shared__ int before[MOE_MAX_EXPERTS], after[MOE_MAX_EXPERTS]; /* pairs of other blocks */
     __shared__ int next[WARPS][MOE_MAX_EXPERTS]; /* counts of a warp's, then their places */
     __shared__ int warp_total[MOE_MAX_EXPERTS / 32];
@@ -462,43 +495,10 @@ static __device__ __forceinline__ void sort_pairs(const struct call_moe_sort &ca
     }
 }
 
-template <int WARPS>
-static __global__ void __launch_bounds__(32 * WARPS) sort_kernel(const struct call_moe_sort call) {
-    dependencies_wait();
-    dependents_launch();
-    sort_pairs<WARPS>(call);
-}
-
-enum { CHOOSE_BLOCKS = 8, CHOOSE_TOKENS = CHOOSE_BLOCKS * SORT_FEW_WARPS };
-
-/* Routing of few tokens by a cluster, spread over its multiprocessors, whose first block sorts. */
-template <bool SOFTMAX>
-static __global__ void __launch_bounds__(32 * SORT_FEW_WARPS)
-    choose_kernel(const struct call_moe_route call, const struct call_moe_sort sort) {
-#if HOPPER_DEVICE
-    dependencies_wait();
-    dependents_launch();
-    const int token = threadIdx.x / 32 * CHOOSE_BLOCKS + blockIdx.x;
-    if (token < call.n_tokens) {
-        route_token<SOFTMAX, false>(call, token, nullptr);
-    }
-    __syncwarp();
-    cluster_sync();
-    if (blockIdx.x == 0) {
-        sort_pairs<SORT_FEW_WARPS>(sort);
-    }
-#endif
-}
-
-static bool can_sort(const struct call_moe_sort *call) {
-    return call->n_tokens >= 0 && call->n_active >= 1 && call->n_active <= MOE_MAX_ACTIVE &&
-           call->n_experts >= 1 && call->n_experts <= MOE_MAX_EXPERTS &&
-           (int64_t)call->n_tokens * call->n_active <= INT32_MAX / 2;
-}
-
 extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream) {
     const int64_t n_pairs = (int64_t)call->n_tokens * call->n_active;
-    if (!can_sort(call)) {
+    if (call->n_tokens < 0 || call->n_active < 1 || call->n_active > MOE_MAX_ACTIVE ||
+        call->n_experts < 1 || call->n_experts > MOE_MAX_EXPERTS || n_pairs > INT32_MAX / 2) {
         return cudaErrorInvalidValue;
     }
     /* Without pairs a block still writes the starts. */
@@ -507,44 +507,6 @@ extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStr
                ? launch(sort_kernel<SORT_FEW_WARPS>, 1, 32 * SORT_FEW_WARPS, 0, stream, *call)
                : launch(sort_kernel<SORT_WARPS>, (unsigned)n_blocks, 32 * SORT_WARPS, 0, stream,
                         *call);
-}
-
-static bool is_bad_by_block(const struct call_moe_route *call) {
-    return call->blocks != KERNEL_BLOCKS_NONE &&
-           (call->router != KERNEL_ROUTER_SIGMOID || call->blocks > KERNEL_BLOCKS_SHARE ||
-            call->n_requests < 0 || call->block_tokens < 1 ||
-            call->block_experts < call->n_active || call->block_experts > call->n_experts);
-}
-
-extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream) {
-    const bool grouped = call->router == KERNEL_ROUTER_SIGMOID;
-    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_experts < 1 ||
-        call->n_experts > MOE_MAX_EXPERTS || call->n_active < 1 ||
-        call->n_active > MOE_MAX_ACTIVE || call->n_active > call->n_experts ||
-        (!grouped && call->router != KERNEL_ROUTER_SOFTMAX) ||
-        (grouped && (call->n_groups < 1 || call->n_groups > MOE_MAX_GROUPS ||
-                     call->n_experts % call->n_groups != 0 || call->n_groups_active < 1 ||
-                     call->n_groups_active > call->n_groups ||
-                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active)) ||
-        is_bad_by_block(call) || (call->sort && !can_sort(call->sort))) {
-        return cudaErrorInvalidValue;
-    }
-    if (call->sort && call->n_tokens > 0 && call->n_tokens <= CHOOSE_TOKENS &&
-        call->blocks == KERNEL_BLOCKS_NONE && hopper_device()) {
-        auto kernel = grouped ? choose_kernel<false> : choose_kernel<true>;
-        return launch_clusters(kernel, CHOOSE_BLOCKS, 32 * SORT_FEW_WARPS, CHOOSE_BLOCKS, 0,
-                               stream, *call, *call->sort);
-    }
-    if (call->n_tokens > 0 && call->blocks != KERNEL_BLOCKS_NONE) {
-        launch(block_route_kernel, (unsigned)call->n_tokens, ROUTE_BLOCK_THREADS, 0, stream, *call);
-    } else if (call->n_tokens > 0) {
-        const int each = ROUTE_THREADS / 32;
-        auto kernel = grouped ? route_kernel<false> : route_kernel<true>;
-        launch(kernel, (unsigned)((call->n_tokens + each - 1) / each), ROUTE_THREADS, 0, stream,
-               *call);
-    }
-    const cudaError_t status = cudaGetLastError();
-    return status == cudaSuccess && call->sort ? kernel_moe_sort(call->sort, stream) : status;
 }
 
 /* ---- combining ---- */

@@ -55,7 +55,7 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
     const char *x = static_cast<const char *>(product.x) + chunk * 16;
     struct moe_tile tile = {};
     int early = 0; /* stages of the first tile whose weights are under way */
-    if (product.settled) {
+    if (!GATED) {
         if ((int)blockIdx.x < n_tiles) {
             moe_tile_find(&tile, table, product, blockIdx.x);
             early = min(ring.n_stages, product.n_steps);
@@ -173,7 +173,7 @@ static __global__ void __launch_bounds__(THREADS, shape<FEW>::BLOCKS)
     ring.empty = ring.full + MAX_STAGES * 8;
     ring.stage_bytes = stage_bytes;
     ring.n_stages = n_stages;
-    if (!product.settled) {
+    if (GATED) {
         dependencies_wait();
         dependents_launch();
     }

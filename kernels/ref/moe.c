@@ -184,9 +184,6 @@ void ref_moe_route(const struct call_moe_route *call) {
         }
         route_token(call, t, admitted);
     }
-    if (call->sort != NULL) {
-        ref_moe_sort(call->sort);
-    }
 }
 
 void ref_moe_sort(const struct call_moe_sort *call) {

@@ -563,6 +563,12 @@ static int add_sorted_moe_ffn(struct builder *b, struct normed normed) {
     int64_t routed = model_routed_experts(m);
     bool shares = m->shared_experts > 0;
     int quantised = quantised_ffn_input(b, normed);
+    int output = shares ? add_dense_ffn(b, quantised, m->shared_experts * (int64_t)m->shared_ffn,
+                                        &shared_ffn)
+                        : token_tensor(b, "ffn output", b->hidden_bytes);
+    if (shares) {
+        add_mixture_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, output);
+    }
     int logits = token_tensor(b, "router logits", routed * eb);
     add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed.wide, logits);
     int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
@@ -573,12 +579,6 @@ static int add_sorted_moe_ffn(struct builder *b, struct normed normed) {
     int places = token_tensor(b, "expert places", pairs * INDEX_BYTES);
     add_mixture_op(b, "choose experts", OP_MOE_CHOOSE, LIST(logits),
                    LIST(experts, weights, starts, order, places));
-    int output = shares ? add_dense_ffn(b, quantised, m->shared_experts * (int64_t)m->shared_ffn,
-                                        &shared_ffn)
-                        : token_tensor(b, "ffn output", b->hidden_bytes);
-    if (shares) {
-        add_mixture_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, output);
-    }
     if (m->output_norms) {
         quantised = quantised_ffn_input(b, add_expert_norm(b, normed));
     }

@@ -16,38 +16,6 @@ static void check_all(const struct array *a, const char *name) {
 
 enum { MAX_TOKENS = 3000 };
 
-/* What is sorted next to routing; poison on both sides where nothing is. */
-struct sorted {
-    struct call_moe_sort call;
-    struct array *start, *order, *place;
-};
-
-static struct sorted sorted_of(const struct call_moe_route *route) {
-    const int64_t n = (int64_t)route->n_tokens * route->n_active;
-    const int first = draw() % 3 ? 0 : between(0, route->n_experts - 1);
-    struct sorted s = {.start = array_new((size_t)(route->n_experts - first + 1) * 4),
-                       .order = array_new((size_t)n * 4),
-                       .place = array_new((size_t)n * 4)};
-    s.call = MAKE(struct call_moe_sort, .expert = route->expert, .start = s.start->host,
-                  .order = s.order->host, .place = s.place->host, .n_tokens = route->n_tokens,
-                  .n_active = route->n_active, .n_experts = route->n_experts - first,
-                  .first_expert = first);
-    return s;
-}
-
-static void sorted_on_device(struct sorted *s, const struct array *expert) {
-    s->call.expert = expert->device;
-    s->call.start = s->start->device;
-    s->call.order = s->order->device;
-    s->call.place = s->place->device;
-}
-
-static void check_sorted(const struct sorted *s, const char *name) {
-    check_all(s->start, name);
-    check_all(s->order, name);
-    check_all(s->place, name);
-}
-
 /* Tokens of requests, of each a run of the canvas with gaps. */
 static void fill_blocks(struct call_moe_route *call, struct array **start,
                         struct array **position) {
@@ -114,10 +82,7 @@ static void test_route(int n_tokens) {
     if (grouped && n_tokens > 0 && draw() % 2) {
         fill_blocks(&call, &start, &position);
     }
-    struct sorted sorted = sorted_of(&call);
-    call.sort = draw() % 3 ? &sorted.call : NULL;
     ref_moe_route(&call);
-    sorted_on_device(&sorted, expert);
     call.start = start ? start->device : NULL;
     call.position = position ? position->device : NULL;
     call.logits = logits->device;
@@ -127,12 +92,11 @@ static void test_route(int n_tokens) {
     launched(kernel_moe_route(&call, NULL), "route");
     char name[200];
     snprintf(name, sizeof name,
-             "route%s: %s, %d tokens, %d of %d experts, %d of %d groups%s, blocks %d of %d: %d",
-             call.sort ? " and sort" : "", grouped ? "sigmoid" : "softmax", n_tokens, n_active,
-             n_experts, n_groups_active, n_groups, few ? ", ties" : "", (int)call.blocks,
-             call.block_tokens, call.block_experts);
+             "route: %s, %d tokens, %d of %d experts, %d of %d groups%s, blocks %d of %d: %d",
+             grouped ? "sigmoid" : "softmax", n_tokens, n_active, n_experts, n_groups_active,
+             n_groups, few ? ", ties" : "", (int)call.blocks, call.block_tokens,
+             call.block_experts);
     check_all(expert, name);
-    check_sorted(&sorted, name);
     float *got = pull(weight);
     double worst = 0;
     bool good = true;
@@ -455,7 +419,7 @@ int main(int argc, char **argv) {
     printf("seed %" PRIu64 "%s\n", state, small ? ", small" : "");
     test_refusals();
     for (int i = 0; i < (small ? 6 : 40); i++) {
-        test_route(i == 0 ? 1 : between(1, small || i % 2 ? 40 : MAX_TOKENS));
+        test_route(i == 0 ? 1 : between(1, small ? 40 : MAX_TOKENS));
         test_combine();
     }
     for (int crowd = 0; crowd < CROWDS; crowd++) {

@@ -189,7 +189,6 @@ static void add_ranks(struct launch_list *list) {
 
 static void add_experts(struct launch_list *list) {
     add_both(list, ROUTE_THREADS, "route_kernel");
-    add_both(list, 32 * SORT_FEW_WARPS, "choose_kernel");
     add_fixed(list, ROUTE_BLOCK_THREADS, "block_route_kernel");
     add_fixed(list, MOE_COMBINE_THREADS, "combine_kernel");
     for (int64_t pairs = 0; pairs <= 1 << 16; pairs++) {

@@ -175,13 +175,6 @@ TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
     ck_assert(isnan(sigmoid_single(NAN)));
 }
 
-static struct device *cpu;
-
-static void open_cpu(void) {
-    char why[DEVICE_TEXT_CHARS];
-    ck_assert_int_eq(device_cpu.open(0, KERNEL_F32, &cpu, why), DEVICE_OK);
-}
-
 TEST(pairs_are_sorted_by_expert_and_then_by_token) {
     const int32_t expert[5][2] = {{2, 0}, {3, 2}, {0, 3}, {2, 3}, {0, 2}};
     int32_t start[5], order[10], place[10];
@@ -195,27 +188,6 @@ TEST(pairs_are_sorted_by_expert_and_then_by_token) {
     for (int i = 0; i < 10; i++) {
         ck_assert_int_eq(place[order[i]], i);
     }
-}
-
-TEST(routing_sorts_what_it_is_told_to) {
-    const float logits[2][4] = {{0, 3, 2, 1}, {5, 0, 0, 4}};
-    int32_t expert[2][2], start[4], order[4], place[4];
-    float weight[2][2];
-    const struct call_moe_sort sort =
-        MAKE(struct call_moe_sort, .expert = expert[0], .start = start, .order = order,
-             .place = place, .n_tokens = 2, .n_active = 2, .n_experts = 3, .first_expert = 1);
-    const struct call_moe_route call =
-        MAKE(struct call_moe_route, .logits = logits[0], .expert = expert[0], .weight = weight[0],
-             .logit_stride = 4, .n_tokens = 2, .n_experts = 4, .n_active = 2, .n_groups = 1,
-             .n_groups_active = 1, .scale = 1, .router = KERNEL_ROUTER_SOFTMAX, .dtype = KERNEL_F32,
-             .sort = &sort);
-    open_cpu();
-    ck_assert_int_eq(device_cpu.moe_route(cpu, &call), DEVICE_OK);
-    device_cpu.close(cpu);
-    const int32_t experts[4] = {1, 2, 0, 3}, starts[4] = {0, 1, 2, 3}, places[4] = {0, 1, -1, 2};
-    ck_assert_mem_eq(expert, experts, sizeof experts);
-    ck_assert_mem_eq(start, starts, sizeof starts);
-    ck_assert_mem_eq(place, places, sizeof places);
 }
 
 TEST(another_ranks_experts_have_no_place) {
@@ -268,6 +240,13 @@ static void mixture_init(struct mixture *m, bool one_expert) {
                    .n_channels = C, .n_hidden = F, .dtype = KERNEL_F32);
     memset(m->inner, 0xff, sizeof m->inner);
     memset(m->outer, 0xff, sizeof m->outer);
+}
+
+static struct device *cpu;
+
+static void open_cpu(void) {
+    char why[DEVICE_TEXT_CHARS];
+    ck_assert_int_eq(device_cpu.open(0, KERNEL_F32, &cpu, why), DEVICE_OK);
 }
 
 /* The dense products of the tokens of one expert, gathered. */
