@@ -56,7 +56,7 @@ static __device__ __forceinline__ void store_fp8(void *row, struct fp8_place pla
 template <int HEAD_SIZE, bool PARTIAL, bool FP8>
 static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
                                          PARTIAL || FP8 || HEAD_SIZE == 96 ? 3 : 4)
-    rope_kernel(const struct call_rope call) {
+    rope_kernel(const struct call_rope call, int n_taken) {
     dependencies_wait();
     dependents_launch();
     constexpr int LANES = ROPE_LANES(HEAD_SIZE);
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
 #pragma unroll
     for (int i = 0; i < ROPE_HEADS; i++) {
         int head = first + i * n_groups;
-        if (head < n_heads && holds) {
+        if (head < n_taken && holds) {
             const bool is_key =
                 !FP8 && call.values_are_keys && head >= call.n_heads + call.n_kv_heads;
             const int from = is_key ? head - call.n_kv_heads : head;
@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
         float a[8], b[8];
         bf16x8_to_float(low[i], a);
         bf16x8_to_float(high[i], b);
-        if (call.bias && head < n_heads && holds) {
+        if (call.bias && head < n_taken && holds) {
             float bias[8];
             bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + at_low), bias);
 #pragma unroll
@@ -167,13 +167,13 @@ static __global__ void __launch_bounds__(ROPE_MOST_THREADS,
         if constexpr (FP8) {
             const int in_part = head - call.n_heads - (is_value ? call.n_kv_heads : 0);
             uint8_t *rows = static_cast<uint8_t *>(is_value ? call.v : call.k);
-            store_fp8<HEAD_SIZE>(head < n_heads && !is_query && kv_row >= 0
+            store_fp8<HEAD_SIZE>(head < n_taken && !is_query && kv_row >= 0
                                      ? rows + kv_row * call.kv_stride
                                      : nullptr,
                                  fp8_paged(call.n_kv_heads, HEAD_SIZE, in_part), a, b, at_low,
                                  at_high, holds, call.kv_stride % 8 != 0);
         }
-        if (head < n_heads && holds && (is_query || (!FP8 && kv_row >= 0))) {
+        if (head < n_taken && holds && (is_query || (!FP8 && kv_row >= 0))) {
             void *to = is_query ? call.q : is_value ? call.v : call.k;
             const int in_part = is_query   ? head
                                 : is_value ? head - call.n_heads - call.n_kv_heads
@@ -190,6 +190,18 @@ static constexpr bool is_wide_only(int size) {
     return size > 256;
 }
 
+/* Heads of a row that change or go elsewhere: all of them, or, where values lie in their places in
+ * qkv already and stay as they are, queries and keys. */
+static int heads_taken(const struct call_rope *call) {
+    const int turned = call->n_heads + call->n_kv_heads, all = turned + call->n_kv_heads;
+    const void *values =
+        static_cast<const __nv_bfloat16 *>(call->qkv) + (int64_t)turned * call->head_size;
+    const bool stay = call->v == values && call->kv_stride == (int64_t)all * call->head_size &&
+                      !call->kv_rows && !call->kv_fp8 && !call->bias && !call->norm_values &&
+                      !call->values_are_keys;
+    return stay ? turned : all;
+}
+
 extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream) {
     const bool known_rotary = call->rotary_size >= 0 && call->rotary_size <= call->head_size &&
                               call->rotary_size % 16 == 0;
@@ -204,7 +216,7 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     if (call->n_tokens == 0) {
         return cudaSuccess;
     }
-    const int n_heads = call->n_heads + 2 * call->n_kv_heads;
+    const int n_heads = heads_taken(call);
     const int n_threads = rope_threads(call->head_size, n_heads);
     const int per_block = n_threads / ROPE_LANES(call->head_size) * ROPE_HEADS;
     const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
@@ -216,7 +228,7 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
                                              : rope_kernel<FP8_D, false, true>
                       : partial ? rope_kernel<D, true, false>
                                    : rope_kernel<D, false, false>;
-        launch(kernel, grid, (unsigned)n_threads, 0, stream, *call);
+        launch(kernel, grid, (unsigned)n_threads, 0, stream, *call, n_heads);
         return cudaGetLastError();
     });
 }
