@@ -14,10 +14,11 @@ static const double time_unit = 0.01, watts_unit = 0.03;
 /* Where no step rose enough to measure its lag: the median of nine H100s' and H200s', 49
  * to 106 (kernels/profiles). Slowdowns are small there. */
 static const double assumed_lag_ms = 65;
-/* A busy card draws more than one at rest whatever it does. Where a fit needs none of that, as
- * bytes and operations explain the few samples alone (steps in fp8), it is not told: the share of
- * what the limit leaves, a median of ten H100s' and H200s', 0.49 to 0.81 (kernels/profiles). */
-static const double least_busy_w = 1, assumed_busy_share = 0.63;
+/* A busy card draws more than one at rest whatever it does: of what the limit leaves 0.49 to 0.81,
+ * the median of ten H100s and H200s 0.63 (kernels/profiles). A fit that needs next to none of it,
+ * as bytes and operations explain its few samples alone (steps in fp8: 0 to 1.3 W, three H200s),
+ * was not told: the median is taken then. */
+static const double least_busy_share = 0.1, assumed_busy_share = 0.63;
 
 struct problem {
     const struct power_sample *samples;
@@ -168,7 +169,7 @@ int power_fit(const struct power_sample *samples, size_t n, double idle_w, struc
     const bool is_told = problem.lag_ms > 0;
     problem.lag_ms = is_told ? problem.lag_ms : assumed_lag_ms;
     minimise(&problem, slowed_w, out);
-    if (out->busy_w < least_busy_w) {
+    if (out->busy_w < least_busy_share * (out->limit_w - out->idle_w)) {
         problem.busy_share = assumed_busy_share;
         minimise(&problem, slowed_w, out);
     }

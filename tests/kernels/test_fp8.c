@@ -128,9 +128,9 @@ TEST(a_norm_quantises_the_numbers_that_it_would_write) {
                 ((uint16_t *)(void *)weight)[j] = bf16_from_float(weight[j]);
             }
         }
-        struct call_norm call = MAKE(struct call_norm, .x = x, .weight = weight, .y = y,
-                                     .n_rows = ROWS, .n_channels = K, .epsilon = 1e-5f,
-                                     .dtype = dtype, .group = i & 2 ? K : GROUP);
+        struct call_norm call =
+            MAKE(struct call_norm, .x = x, .weight = weight, .y = y, .n_rows = ROWS,
+                 .n_channels = K, .epsilon = 1e-5f, .dtype = dtype, .group = i & 2 ? K : GROUP);
         ref_norm(&call);
         const struct call_quantise apart =
             MAKE(struct call_quantise, .x = y, .y = wanted, .x_stride = K, .n_rows = ROWS,
