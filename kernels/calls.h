@@ -82,17 +82,20 @@ struct call_embed {
 /* s = x + residual (s = x when residual is NULL), rounded to the dtype;
  * y = s / sqrt(mean(s^2) + epsilon) * weight. With rows == NULL, y[i] comes from row i and s is
  * written back to residual; otherwise y[i] comes from row rows[i] and residual is only read.
- * y may be x. C a multiple of 8, at most 32768. */
+ * y may be x. C a multiple of 8, at most 32768. codes: what y holds or, where it is NULL, would
+ * hold, as rows of fp8, `group` numbers to a scale (on the GPU 128, or all of a row). */
 struct call_norm {
     const void *x;       /* [T, C] */
     const void *weight;  /* [C] */
     void *residual;      /* [T, C] or NULL */
     const int32_t *rows; /* [n_rows] or NULL */
-    void *y;             /* [n_rows, C] */
+    void *y;             /* [n_rows, C], or NULL next to codes */
     int32_t n_rows, n_channels;
     float epsilon;
     bool invariant;
     enum kernel_dtype dtype;
+    void *codes; /* [n_rows, fp8_row_bytes(C, group)] bytes, or NULL */
+    int32_t group;
 };
 
 /* y = x w' + add. deterministic: how it is computed follows from its shape alone, so that equal
@@ -134,7 +137,9 @@ struct call_swiglu {
 
 /* y = silu(x g') * (x u'), where w holds the F gate rows g, then the F up rows u. Both products
  * stay in single precision until y is rounded. C, F and the strides multiples of 8. y is not x.
- * gelu: as call_swiglu; the device's kernels take it apart, in bf16 alone. */
+ * gelu: as call_swiglu; the device's kernels take it apart, in bf16 alone. codes: what y would hold
+ * as rows of fp8, FP8_HEAD_GROUP numbers to a scale; y is room then, and may be left as it is. On
+ * the GPU only where fp8 says x_too. */
 struct call_gate_up {
     const void *x; /* [T, C], rows x_stride apart */
     const void *w; /* [2 F, C] */
@@ -144,6 +149,7 @@ struct call_gate_up {
     enum kernel_dtype dtype;
     struct call_fp8 fp8;
     bool gelu;
+    void *codes; /* [T, fp8_row_bytes(F, FP8_HEAD_GROUP)] bytes, or NULL */
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head

@@ -60,6 +60,60 @@ template <int LANES> static __device__ __forceinline__ float lanes_max(float x) 
     return x;
 }
 
+static __device__ __forceinline__ float largest_of(const struct bf16x8 &v) {
+    float x[8];
+    bf16x8_to_float(v, x);
+    return most_of_8(x);
+}
+
+/* Divides by a scale as IEEE does: by its reciprocal, put right by what that leaves (Markstein, IBM
+ * Journal of Research and Development 34, 1990), where nothing on the way can be too large or too
+ * small; the division itself takes three times as long. */
+struct divisor {
+    float scale, reciprocal;
+    bool moderate;
+};
+
+static __device__ __forceinline__ struct divisor divisor_of(float scale) {
+    return {scale, __frcp_rn(scale), scale > 0x1p-60f && scale < 0x1p60f};
+}
+
+static __device__ __forceinline__ float divide(float x, const struct divisor &by) {
+    const float guess = x * by.reciprocal;
+    const float result = fmaf(fmaf(-guess, by.scale, x), by.reciprocal, guess);
+    return copysignf(result, x); /* of -0, too */
+}
+
+/* Of two numbers, the first one's lower. */
+static __device__ __forceinline__ uint32_t codes_of_two(float x, float y,
+                                                        const struct divisor &by) {
+    const float2 two = by.moderate ? make_float2(divide(x, by), divide(y, by))
+                                   : make_float2(__fdiv_rn(x, by.scale), __fdiv_rn(y, by.scale));
+    return __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3);
+}
+
+static __device__ __forceinline__ uint2 codes_of(const struct bf16x8 &v, const struct divisor &by) {
+    float x[8];
+    uint32_t pair[4];
+    bf16x8_to_float(v, x);
+    if (by.moderate) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x[i] = divide(x[i], by);
+        }
+    } else {
+        for (int i = 0; i < 8; i++) {
+            x[i] = __fdiv_rn(x[i], by.scale);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i], x[2 * i + 1]), __NV_SATFINITE,
+                                           __NV_E4M3);
+    }
+    return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
+}
+
 /* Half a warp writes a head of `size` numbers, a multiple of 8, from element `at` of x to a cache's
  * place. All of the warp's lanes take part, those of a half that has no head with holds false. */
 enum { FP8_HEAD_LANES = FP8_HEAD_GROUP / 8 };

@@ -14,6 +14,7 @@ static int launch_gate_up(const struct launch *l) {
         .dtype = l->dtype,
         .fp8 = op_fp8(l),
         .gelu = l->model->gelu,
+        .codes = l->op->out[1] >= 0 ? rows_at(l, l->op->out[1]) : NULL,
     };
     return l->table->gate_up(l->device, &call);
 }

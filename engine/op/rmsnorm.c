@@ -1,4 +1,5 @@
 #include "engine/op/launch.h"
+#include "kernels/fp8.h"
 
 /* The input of the positions that a step decides on, where it lies. */
 static int launch_conditioned(const struct launch *l) {
@@ -13,15 +14,21 @@ static int launch_conditioned(const struct launch *l) {
     return l->table->condition(l->device, &call);
 }
 
-/* With two inputs, the residual stream and what a sublayer adds to it: both outputs are written.
- * With one, the residual is read as it is; the final norm takes the logit rows out of it,
- * and where features are kept others take the rows that run. */
+static bool is_codes(const struct launch *l, int tensor) {
+    return tensor >= 0 && number_is_fp8(l->graph->tensors[tensor].type);
+}
+
+/* With two inputs, the residual stream and what a sublayer adds to it: both are written. With one,
+ * the residual is read as it is; the final norm takes the logit rows out of it, and where features
+ * are kept others take the rows that run. What products read in fp8 comes last. */
 static int launch_norm(const struct launch *l) {
     if (l->op->weight == WEIGHT_NONE) {
         return launch_conditioned(l);
     }
     const bool is_kept = l->op->weight == WEIGHT_CONDITIONING_NORM;
-    bool adds = l->op->in[1] >= 0;
+    const bool adds = l->op->in[1] >= 0;
+    const int *outs = l->op->out + (adds ? 1 : 0);
+    const int codes = is_codes(l, outs[0]) ? outs[0] : is_codes(l, outs[1]) ? outs[1] : -1;
     const int32_t *rows = l->op->picks >= 0               ? picks_in(l, l->op->picks).stream_rows
                           : is_kept                       ? narrow(l, PACKED_ROW_PLACES)
                           : l->op->rows == SYM_LOGIT_ROWS ? narrow(l, PACKED_ROWS)
@@ -32,11 +39,15 @@ static int launch_norm(const struct launch *l) {
         .weight = op_weight(l),
         .residual = adds ? rows_at(l, l->op->in[0]) : NULL,
         .rows = rows,
-        .y = rows_at(l, l->op->out[adds ? 1 : 0]),
+        .y = outs[0] != codes ? rows_at(l, outs[0]) : NULL,
         .n_rows = (int32_t)l->instance->n_rows,
         .n_channels = (int32_t)l->model->hidden,
         .epsilon = l->issue->weights->constants.norm_epsilon,
         .dtype = l->dtype,
+        .codes = codes >= 0 ? rows_at(l, codes) : NULL,
+        .group = codes >= 0 ? (int32_t)number_scale_columns(l->graph->tensors[codes].type,
+                                                            l->model->hidden)
+                            : 0,
     };
     return l->table->norm(l->device, &call);
 }

@@ -18,7 +18,7 @@ static const struct graph *graph_of(const struct warming *warming) {
     return warming->issue->program->graph;
 }
 
-/* A product alone: its input at the workspace's beginning, its output after it. */
+/* A product alone: its input at the workspace's beginning, what it writes after it. */
 struct product {
     struct placement placement;
     struct issue issue;
@@ -26,21 +26,30 @@ struct product {
     int64_t x_bytes;
 };
 
+static void place(struct product *product, const struct graph *graph, int tensor,
+                  int64_t n_tokens) {
+    struct placement *placement = &product->placement;
+    const int64_t bytes =
+        n_tokens * tensor_row_elements(graph, tensor) * tensor_element_bytes(graph, tensor);
+    placement->offset_bytes[tensor] = align_up(placement->peak_bytes, PLACEMENT_ALIGN_BYTES);
+    placement->bytes[tensor] = bytes;
+    placement->peak_bytes = placement->offset_bytes[tensor] + bytes;
+}
+
 static void make_product(const struct warming *warming, uint32_t op, int64_t n_tokens,
                          struct product *product) {
     const struct graph *graph = graph_of(warming);
-    const int x = graph->ops[op].in[0], y = graph->ops[op].out[0];
-    const int64_t row_bytes = n_tokens * graph_element_bytes(graph);
+    const int *outs = graph->ops[op].out;
     product->issue = *warming->issue;
     product->issue.placement = &product->placement;
     product->instance = (struct op_instance){
         .op = op, .layer = warming->issue->program->op_layer[op], .n_rows = n_tokens};
-    product->x_bytes = align_up(row_bytes * tensor_row_elements(graph, x), PLACEMENT_ALIGN_BYTES);
-    product->placement.offset_bytes[x] = 0;
-    product->placement.bytes[x] = product->x_bytes;
-    product->placement.offset_bytes[y] = product->x_bytes;
-    product->placement.bytes[y] = row_bytes * tensor_row_elements(graph, y);
-    product->placement.peak_bytes = product->x_bytes + product->placement.bytes[y];
+    product->placement.peak_bytes = 0;
+    place(product, graph, graph->ops[op].in[0], n_tokens);
+    product->x_bytes = align_up(product->placement.peak_bytes, PLACEMENT_ALIGN_BYTES);
+    for (int i = 0; i < OP_MAX_TENSORS && outs[i] >= 0; i++) {
+        place(product, graph, outs[i], n_tokens);
+    }
 }
 
 static bool is_chosen(const struct warming *warming, uint32_t op, int64_t n_tokens) {

@@ -337,8 +337,7 @@ static int linear_status(struct device *device, cublasStatus_t status) {
 
 /* ---- weights in fp8 ---- */
 
-/* Inputs in bf16 of more tokens than this are multiplied with weights that were expanded. */
-enum { FP8_APART_TOKENS = 64, FP8_APART_ROWS = 128 };
+enum { FP8_APART_ROWS = 128 };
 
 /* Rows of expanded weights that there is room for, in whole tiles. */
 static int32_t apart_rows(int64_t n_inputs, int64_t rows_an_output) {
@@ -347,7 +346,7 @@ static int32_t apart_rows(int64_t n_inputs, int64_t rows_an_output) {
 }
 
 static bool is_apart(const struct device *device, const struct call_fp8 *fp8, int32_t n_tokens) {
-    return !fp8->x_too && (n_tokens > FP8_APART_TOKENS || device->linears->invariant);
+    return !fp8->x_too && (n_tokens > FP8_WIDE_MOST || device->linears->invariant);
 }
 
 static const uint8_t *weights_from(const void *w, int64_t row, int64_t n_inputs) {

@@ -1,10 +1,64 @@
-/* RMS norm with the residual addition before it. One row a block, held in registers. */
-#include "kernels/device.cuh"
+/* RMS norm with the residual addition before it, and with what products read in fp8 after it. One
+ * row a block, held in registers. */
+#include "kernels/fp8.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
 
+enum { SHORT_GROUP = 128 }; /* of neighbouring lanes */
+
+/* The sum of a block's threads' numbers, or the largest, of none below zero. */
+template <bool LARGEST>
+static __device__ __forceinline__ float of_block(float x, float (&of_warp)[32]) {
+    auto of_lanes = [](float own) { return LARGEST ? lanes_max<32>(own) : warp_sum(own); };
+    x = of_lanes(x);
+    if (blockDim.x > 32) {
+        if (threadIdx.x % 32 == 0) {
+            of_warp[threadIdx.x / 32] = x;
+        }
+        __syncthreads();
+        x = of_lanes(threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0.0f);
+    }
+    return x;
+}
+
+/* The block's row, of which a thread holds x, as a row of fp8: by a scale for each SHORT_GROUP
+ * numbers, or by one in all. */
 template <int VECTORS>
+static __device__ __forceinline__ void norm_codes(const struct call_norm &call,
+                                                  const struct bf16x8 (&x)[VECTORS]) {
+    __shared__ float of_warp[32];
+    constexpr int LANES = SHORT_GROUP / 8;
+    const int n_vectors = call.n_channels / 8;
+    const bool whole = call.group != SHORT_GROUP;
+    uint8_t *row = static_cast<uint8_t *>(call.codes) +
+                   blockIdx.x * fp8_row_bytes(call.n_channels, call.group);
+    float *scales = reinterpret_cast<float *>(row + call.n_channels);
+    float most[VECTORS], largest = 0;
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        most[i] = i * blockDim.x + threadIdx.x < n_vectors ? largest_of(x[i]) : 0;
+        largest = fmaxf(largest, most[i]);
+    }
+    if (whole) {
+        largest = of_block<true>(largest, of_warp);
+    }
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        const int vector = i * blockDim.x + threadIdx.x;
+        const float of_group = whole ? largest : lanes_max<LANES>(most[i]);
+        const struct divisor by = divisor_of(e4m3_scale(of_group));
+        if (vector >= n_vectors) {
+            continue;
+        }
+        *reinterpret_cast<uint2 *>(row + vector * 8) = codes_of(x[i], by);
+        if (whole ? vector == 0 : vector % LANES == 0) {
+            scales[whole ? 0 : vector / LANES] = by.scale;
+        }
+    }
+}
+
+template <int VECTORS, bool CODES>
 static __global__ void __launch_bounds__(NORM_MOST_THREADS)
     norm_kernel(const struct call_norm call) {
     __shared__ float partial[32];
@@ -59,15 +113,7 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
             squares += a[j] * a[j];
         }
     }
-    squares = warp_sum(squares);
-    if (blockDim.x > 32) {
-        if (threadIdx.x % 32 == 0) {
-            partial[threadIdx.x / 32] = squares;
-        }
-        __syncthreads();
-        squares = threadIdx.x % 32 < blockDim.x / 32 ? partial[threadIdx.x % 32] : 0.0f;
-        squares = warp_sum(squares);
-    }
+    squares = of_block<false>(squares, partial);
     const float scale = rsqrtf(squares / call.n_channels + call.epsilon);
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
@@ -80,14 +126,27 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
             for (int j = 0; j < 8; j++) {
                 a[j] = a[j] * scale * w[j];
             }
-            bf16x8_store(call.y, y_row + vector * 8, bf16x8_from_float(a));
+            x[i] = bf16x8_from_float(a);
+            if (!CODES || call.y) {
+                bf16x8_store(call.y, y_row + vector * 8, x[i]);
+            }
         }
     }
+    if constexpr (CODES) {
+        norm_codes<VECTORS>(call, x);
+    }
+}
+
+template <int VECTORS>
+static void norm_launch(const struct call_norm &call, int threads, cudaStream_t stream) {
+    auto kernel = call.codes ? norm_kernel<VECTORS, true> : norm_kernel<VECTORS, false>;
+    launch(kernel, dim3((unsigned)call.n_rows), dim3((unsigned)threads), 0, stream, call);
 }
 
 extern "C" cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream) {
     if (call->dtype != KERNEL_BF16 || call->n_rows < 0 || call->n_channels <= 0 ||
-        call->n_channels % 8 != 0 || call->n_channels > 32768) {
+        call->n_channels % 8 != 0 || call->n_channels > 32768 ||
+        (call->codes && call->group != SHORT_GROUP && call->group < call->n_channels)) {
         return cudaErrorInvalidValue;
     }
     if (call->n_rows == 0) {
@@ -95,19 +154,10 @@ extern "C" cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t st
     }
     const struct block_shape shape =
         norm_shape_of(call->n_rows, call->n_channels, call->residual, call->invariant);
-    const dim3 grid((unsigned)call->n_rows), block((unsigned)shape.threads);
-    switch (shape.each) {
-    case 1:
-        launch(norm_kernel<1>, grid, block, 0, stream, *call);
-        break;
-    case 2:
-        launch(norm_kernel<2>, grid, block, 0, stream, *call);
-        break;
-    case 4:
-        launch(norm_kernel<4>, grid, block, 0, stream, *call);
-        break;
-    default:
-        launch(norm_kernel<8>, grid, block, 0, stream, *call);
-    }
+    auto start = shape.each == 1   ? norm_launch<1>
+                 : shape.each == 2 ? norm_launch<2>
+                 : shape.each == 4 ? norm_launch<4>
+                                   : norm_launch<8>;
+    start(*call, shape.threads, stream);
     return cudaGetLastError();
 }

@@ -1,9 +1,6 @@
 /* Rows of fp8: numbers that share a scale are held in registers between finding their largest and
  * dividing by it. The bytes are the reference's. */
-#include <cuda_fp8.h>
-
-#include "kernels/device.cuh"
-#include "kernels/fp8.h"
+#include "kernels/fp8.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
@@ -13,61 +10,6 @@ enum {
     MANY = 1 << 15,    /* groups from which on a thread has several */
     MOST_EACH = 8,     /* vectors of 8 numbers that a thread holds of a long group */
 };
-
-static __device__ __forceinline__ float largest_of(const struct bf16x8 &v) {
-    float x[8], most = 0;
-    bf16x8_to_float(v, x);
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        most = fmaxf(most, fabsf(x[i])); /* a NaN is left out */
-    }
-    return most;
-}
-
-static __device__ __forceinline__ float scale_of(float most) {
-    const float scale = __fdiv_rn(most, (float)E4M3_MOST);
-    return scale < 0x1p-126f ? 1 : scale;
-}
-
-/* Divides by a scale as IEEE does: by its reciprocal, put right by what that leaves (Markstein, IBM
- * Journal of Research and Development 34, 1990), where nothing on the way can be too large or too
- * small; the division itself takes three times as long. */
-struct divisor {
-    float scale, reciprocal;
-    bool moderate;
-};
-
-static __device__ __forceinline__ struct divisor divisor_of(float scale) {
-    return {scale, __frcp_rn(scale), scale > 0x1p-60f && scale < 0x1p60f};
-}
-
-static __device__ __forceinline__ float divide(float x, const struct divisor &by) {
-    const float guess = x * by.reciprocal;
-    const float result = fmaf(fmaf(-guess, by.scale, x), by.reciprocal, guess);
-    return copysignf(result, x); /* of -0, too */
-}
-
-static __device__ __forceinline__ uint2 codes_of(const struct bf16x8 &v, const struct divisor &by) {
-    float x[8];
-    uint32_t pair[4];
-    bf16x8_to_float(v, x);
-    if (by.moderate) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            x[i] = divide(x[i], by);
-        }
-    } else {
-        for (int i = 0; i < 8; i++) {
-            x[i] = __fdiv_rn(x[i], by.scale);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i], x[2 * i + 1]), __NV_SATFINITE,
-                                           __NV_E4M3);
-    }
-    return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
-}
 
 static __device__ __forceinline__ void store_codes(const struct bf16x8 &v, const struct divisor &by,
                                                    uint8_t *to) {
@@ -113,7 +55,7 @@ static __global__ void __launch_bounds__(QUANTISE_THREADS)
         for (int step = LANES / 2; step > 0; step /= 2) {
             most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
         }
-        const struct divisor by = divisor_of(scale_of(most));
+        const struct divisor by = divisor_of(e4m3_scale(most));
         const int channel = number[g] * SHORT_GROUP + lane * 8 * EACH;
         if (row[g] < 0 || channel >= n_channels) {
             continue;
@@ -172,7 +114,7 @@ static __global__ void __launch_bounds__(QUANTISE_THREADS)
     for (int warp = 0; warp < QUANTISE_THREADS / 32; warp++) {
         most = fmaxf(most, of_warp[warp]);
     }
-    const struct divisor by = divisor_of(scale_of(most));
+    const struct divisor by = divisor_of(e4m3_scale(most));
     uint8_t *to = y + row * row_bytes;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {

@@ -47,8 +47,21 @@ bool fp8_product_of(const struct call_gate_up *call, struct fp8_product *out) {
     out->n_outputs = call->n_hidden;
     out->n_inputs = call->n_channels;
     out->outcome = FP8_GATED;
+    out->codes = static_cast<uint8_t *>(call->codes);
     return product_of(out, &call->fp8) && call->dtype == KERNEL_BF16 && call->n_hidden % 8 == 0 &&
-           call->y_stride % 8 == 0;
+           call->y_stride % 8 == 0 && (!call->codes || call->fp8.x_too);
+}
+
+cudaError_t fp8_codes(const struct fp8_product *product, cudaStream_t stream) {
+    struct call_quantise call = {};
+    call.x = product->y;
+    call.y = product->codes;
+    call.x_stride = product->y_stride;
+    call.n_rows = product->n_tokens;
+    call.n_channels = product->n_outputs;
+    call.group = FP8_STEP;
+    call.dtype = KERNEL_BF16;
+    return product->codes ? kernel_quantise(&call, stream) : cudaSuccess;
 }
 
 cudaError_t fp8_run(const struct fp8_product *product, bool invariant, cudaStream_t stream) {

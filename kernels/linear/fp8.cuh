@@ -8,6 +8,9 @@
 /* Channels of a step, which are also those whose products are added up on the tensor cores before
  * single precision takes over, and, by squares, those that share a scale. */
 enum { FP8_STEP = 128 };
+/* Tokens in bf16 up to which codes become bf16 within products; beyond, weights are expanded apart.
+ */
+enum { FP8_WIDE_MOST = 1024 };
 
 /* What becomes of a product's sums. */
 enum fp8_outcome {
@@ -23,6 +26,7 @@ struct fp8_product {
     const float *w_scale;
     const void *add; /* NULL: nothing is added */
     void *y;
+    uint8_t *codes;   /* FP8_GATED: y as rows of fp8, FP8_STEP numbers to a scale; or NULL */
     int64_t x_stride; /* bytes, or elements where x is in bf16 */
     int64_t y_stride;
     int32_t n_tokens, n_outputs, n_inputs;
@@ -49,6 +53,9 @@ cudaError_t fp8_run_tiles(const struct fp8_product *product, cudaStream_t stream
 /* By tiles where each row of w and of x has one scale, as fp8_run_tiles has checked. */
 cudaError_t fp8_run_channels(const struct fp8_product *product, cudaStream_t stream);
 cudaError_t fp8_run_mma(const struct fp8_product *product, cudaStream_t stream);
+
+/* y into codes, where these are wanted: for paths that do not write them themselves. */
+cudaError_t fp8_codes(const struct fp8_product *product, cudaStream_t stream);
 
 /* n_rows rows of weights from w on, of which `before` lie before them, in bf16. */
 cudaError_t fp8_expand(const void *w, const struct call_fp8 *fp8, int32_t before, int32_t n_rows,

@@ -3,7 +3,8 @@
  * channels. The sums of a step's 128 channels leave the tensor cores for single precision, by
  * squares times what the step's weights and inputs are scaled by; scales of inputs travel in the
  * stages next to their codes. Where inputs are in bf16, codes become bf16 on their way into
- * registers, which is exact: scales come onto the sums there, too. */
+ * registers, which is exact: scales come onto the sums there, too. Of such inputs more tokens are
+ * taken, WIDE_TOKENS a tile. */
 #include "kernels/device.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
@@ -19,24 +20,36 @@ enum {
     MOST_BLOCKS = 4, /* of a cluster: 8 took a quarter longer for 4096 outputs (lab/README.md) */
     LEAST_STEPS = 2, /* a block: else putting the sums together costs more than sharing saves */
     MOST_TOKENS = 64,
+    WIDE_TOKENS = 128, /* of a tile that has a multiprocessor to itself */
 };
+
+/* What a block may have, by the tokens of its tile. */
+static constexpr int blocks_of(int width) {
+    return width <= MOST_TOKENS ? 2 : 1; /* a multiprocessor */
+}
+
+static constexpr int ring_bytes_of(int width) {
+    return blocks_of(width) == 2 ? FEW_LINEAR_RING_BYTES : FP8_RING_BYTES;
+}
 
 /* How a product is cut. */
 struct few_cut {
     int n_steps, weight_bytes, input_bytes; /* that a step's copies bring */
     int n_blocks;                           /* of a cluster */
+    int n_token_tiles;
 };
 
 #if HOPPER_DEVICE
 template <bool X_TOO, int WIDTH> struct few_ring {
     static constexpr int STAGE_BYTES = WEIGHT_BYTES + WIDTH * FP8_STEP * (X_TOO ? 1 : 2);
-    static constexpr int FIT = FEW_LINEAR_RING_BYTES / STAGE_BYTES;
+    static constexpr int FIT = ring_bytes_of(WIDTH) / STAGE_BYTES;
     static constexpr int STAGES = FIT < MAX_STAGES ? FIT : MAX_STAGES;
 };
 
-/* Where a block's stages, their barriers and their inputs' scales are. */
+/* Where a block's stages, their barriers and their inputs' scales are, and its tokens. */
 struct few_place {
     uint32_t stages, full, empty, scales;
+    int token, n_tokens;
 };
 
 /* By a thread: its copies of four bytes arrive at the barrier when they are done. */
@@ -85,15 +98,16 @@ few_feed(const struct few_place &place, const CUtensorMap *x_map, const CUtensor
             }
             barrier_expect(full, cut.input_bytes);
             const uint32_t inputs = place.stages + at * R::STAGE_BYTES + WEIGHT_BYTES;
-            tensor_copy(inputs, x_map, full, step * FP8_STEP, 0, 0);
+            tensor_copy(inputs, x_map, full, step * FP8_STEP, 0, place.token);
             if (!X_TOO) { /* rows of 128 bytes are 64 channels here */
-                tensor_copy(inputs + WIDTH * 128, x_map, full, step * FP8_STEP + 64, 0, 0);
+                tensor_copy(inputs + WIDTH * 128, x_map, full, step * FP8_STEP + 64, 0,
+                            place.token);
             }
         }
         if (SQUARES && X_TOO) {
-            for (int token = lane; token < p.n_tokens; token += 32) {
+            for (int token = lane; token < place.n_tokens; token += 32) {
                 scale_copy(place.scales + (at * WIDTH + token) * 4,
-                           fp8_scales_of_input(p, token) + step);
+                           fp8_scales_of_input(p, place.token + token) + step);
             }
             scales_arrive(full);
         }
@@ -138,8 +152,8 @@ static __device__ __forceinline__ uint32_t pair_expanded(uint32_t address) {
     return pair;
 }
 
-/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in bf16: codes of 16
- * channels are one chunk of a row. */
+/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in bf16: codes of
+ * 16 channels are one chunk of a row. */
 template <int WIDTH>
 static __device__ __forceinline__ void step_sum_wide(float (&part)[WIDTH / 2], uint32_t weights,
                                                      uint32_t inputs) {
@@ -163,7 +177,7 @@ static __device__ __forceinline__ void step_sum_wide(float (&part)[WIDTH / 2], u
             wgmma_m64k16_rows(part, a[k], b + k * 2, half + k > 0);
         }
         wgmma_commit();
-        if (half == 0) {
+        if (half == 0 && WIDTH <= MOST_TOKENS) { /* else there are registers for both */
             wgmma_wait<0>();
         }
     }
@@ -231,15 +245,16 @@ static __device__ __forceinline__ float4 few_scaled(const float4 &v, const struc
 
 /* By the workers: finishes this block's share of the tokens. */
 template <bool GATED, bool SQUARES, bool X_TOO>
-static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fp8_product &p,
+static __device__ __forceinline__ void few_finish(const struct few_place &place,
+                                                  const struct fp8_product &p,
                                                   const struct few_cut &cut, int tile, int rank) {
     constexpr int OUTPUTS = GATED ? TILE_ROWS / 2 : TILE_ROWS, PER_TOKEN = OUTPUTS / 4;
-    const int begin = p.n_tokens * rank / cut.n_blocks;
-    const int end = p.n_tokens * (rank + 1) / cut.n_blocks;
+    const int begin = place.n_tokens * rank / cut.n_blocks;
+    const int end = place.n_tokens * (rank + 1) / cut.n_blocks;
     for (int at = begin * PER_TOKEN + threadIdx.x; at < end * PER_TOKEN; at += WORKERS) {
-        const int token = at / PER_TOKEN, own = at % PER_TOKEN * 4, output = tile * OUTPUTS + own;
-        const int row = GATED ? own / 8 * 16 + own % 8 : own;
-        const uint32_t from = sums + (token * SUM_STRIDE + row) * 4;
+        const int of_tile = at / PER_TOKEN, own = at % PER_TOKEN * 4, output = tile * OUTPUTS + own;
+        const int row = GATED ? own / 8 * 16 + own % 8 : own, token = place.token + of_tile;
+        const uint32_t from = place.stages + (of_tile * SUM_STRIDE + row) * 4;
         if (output >= p.n_outputs) {
             continue;
         }
@@ -264,7 +279,7 @@ static __device__ __forceinline__ void few_finish(uint32_t sums, const struct fp
 #endif
 
 template <bool GATED, bool SQUARES, bool X_TOO, int WIDTH>
-static __global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, blocks_of(WIDTH))
     fp8_few_kernel(const __grid_constant__ CUtensorMap x_map,
                    const __grid_constant__ CUtensorMap w_map,
                    const __grid_constant__ struct fp8_product p, const struct few_cut cut) {
@@ -278,7 +293,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
     place.full = shared_address(barriers);
     place.empty = place.full + R::STAGES * 8;
     place.scales = shared_address(input_scales);
-    const int rank = cluster_rank(), tile = blockIdx.x / cut.n_blocks;
+    const int rank = cluster_rank(), tile = blockIdx.x / cut.n_blocks / cut.n_token_tiles;
+    place.token = blockIdx.x / cut.n_blocks % cut.n_token_tiles * WIDTH;
+    place.n_tokens = min(p.n_tokens - place.token, WIDTH);
     const int begin = cut.n_steps * rank / cut.n_blocks;
     const int end = cut.n_steps * (rank + 1) / cut.n_blocks;
     float sum[WIDTH / 2];
@@ -313,7 +330,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     __syncwarp();
     cluster_sync();
     if (threadIdx.x < WORKERS) {
-        few_finish<GATED, SQUARES, X_TOO>(place.stages, p, cut, tile, rank);
+        few_finish<GATED, SQUARES, X_TOO>(place, p, cut, tile, rank);
     }
     __syncwarp();
     cluster_sync(); /* a block's memory must outlive what the others read of it */
@@ -325,7 +342,7 @@ static cudaError_t start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                          const struct fp8_product &p, const struct few_cut &cut, int n_tiles,
                          cudaStream_t stream) {
     auto kernel = fp8_few_kernel<GATED, SQUARES, X_TOO, WIDTH>;
-    const int bytes = FEW_LINEAR_RING_BYTES + RING_ALIGNMENT;
+    const int bytes = ring_bytes_of(WIDTH) + RING_ALIGNMENT;
     const cudaError_t status = shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;
@@ -338,6 +355,11 @@ template <bool GATED, bool SQUARES, bool X_TOO>
 static cudaError_t start_of(const CUtensorMap &x_map, const CUtensorMap &w_map,
                             const struct fp8_product &p, const struct few_cut &cut, int n_tiles,
                             cudaStream_t stream) {
+    if constexpr (!X_TOO) {
+        if (p.n_tokens > MOST_TOKENS) {
+            return start<GATED, SQUARES, false, WIDE_TOKENS>(x_map, w_map, p, cut, n_tiles, stream);
+        }
+    }
     auto run = p.n_tokens <= 8    ? start<GATED, SQUARES, X_TOO, 8>
                : p.n_tokens <= 16 ? start<GATED, SQUARES, X_TOO, 16>
                : p.n_tokens <= 32 ? start<GATED, SQUARES, X_TOO, 32>
@@ -354,7 +376,8 @@ static decltype(&start_of<GATED, true, true>) start_of_form(const struct fp8_pro
 cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
     const bool gated = p->outcome == FP8_GATED;
     const int n = p->n_outputs, outputs = gated ? TILE_ROWS / 2 : TILE_ROWS;
-    if (!hopper_device() || p->n_tokens > MOST_TOKENS || p->n_inputs % 16 != 0 || n % 8 != 0 ||
+    const int most = p->x_too ? (int)MOST_TOKENS : (int)FP8_WIDE_MOST;
+    if (!hopper_device() || p->n_tokens > most || p->n_inputs % 16 != 0 || n % 8 != 0 ||
         p->y_stride % 4 != 0 || p->w_rows != (p->squares ? (int)FP8_STEP : 1)) {
         return cudaErrorNotSupported;
     }
@@ -366,8 +389,11 @@ cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
     if (status != cudaSuccess) {
         return status;
     }
-    const int n_tiles = (n - 1) / outputs + 1, room = 2 * n_sms;
+    const bool wide = p->n_tokens > MOST_TOKENS;
+    const int width = wide ? (int)WIDE_TOKENS : p->n_tokens;
     struct few_cut cut;
+    cut.n_token_tiles = (p->n_tokens - 1) / width + 1;
+    const int n_tiles = ((n - 1) / outputs + 1) * cut.n_token_tiles, room = (wide ? 1 : 2) * n_sms;
     cut.n_steps = (p->n_inputs + FP8_STEP - 1) / FP8_STEP;
     cut.n_blocks = MOST_BLOCKS;
     while (cut.n_blocks > 1 &&
@@ -376,17 +402,18 @@ cudaError_t fp8_run_few(const struct fp8_product *p, cudaStream_t stream) {
     }
     const int box_rows = gated || n > TILE_ROWS ? (int)TILE_ROWS : n;
     cut.weight_bytes = box_rows * FP8_STEP;
-    cut.input_bytes = p->n_tokens * FP8_STEP * (p->x_too ? 1 : 2);
+    cut.input_bytes = width * FP8_STEP * (p->x_too ? 1 : 2);
     CUtensorMap x_map, w_map;
     const bool mapped = gated ? hopper_map_groups_fp8(&w_map, p->w, p->n_inputs, n / 8, 1)
                               : hopper_map_fp8(&w_map, p->w, p->n_inputs, n, p->n_inputs, box_rows);
     const bool inputs_mapped =
-        p->x_too ? hopper_map_fp8(&x_map, p->x, p->n_inputs, p->n_tokens, p->x_stride, p->n_tokens)
+        p->x_too ? hopper_map_fp8(&x_map, p->x, p->n_inputs, p->n_tokens, p->x_stride, width)
                  : hopper_map(&x_map, p->x, p->n_inputs, 1, p->x_stride, p->n_tokens, p->x_stride,
-                              p->n_tokens);
+                              width);
     if (!mapped || !inputs_mapped) {
         return cudaErrorNotSupported;
     }
     auto run = gated ? start_of_form<true>(*p) : start_of_form<false>(*p);
-    return run(x_map, w_map, *p, cut, n_tiles, stream);
+    const cudaError_t started = run(x_map, w_map, *p, cut, n_tiles, stream);
+    return started == cudaSuccess ? fp8_codes(p, stream) : started;
 }

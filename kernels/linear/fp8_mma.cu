@@ -316,5 +316,5 @@ cudaError_t fp8_run_mma(const struct fp8_product *product, cudaStream_t stream) 
         launch(kernel, grid, THREADS, (size_t)bytes, stream, *product);
         status = cudaGetLastError();
     }
-    return status;
+    return status == cudaSuccess ? fp8_codes(product, stream) : status;
 }

@@ -5,6 +5,7 @@
  * tokens each, one box after the other: the sums of a stage leave the tensor cores for single
  * precision, by squares times their scales, while the other warpgroup multiplies. Blocks are
  * persistent and work in clusters of two that fetch half of what they share, each for both. */
+#include "kernels/fp8.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
 #include "kernels/linear/fp8.cuh"
@@ -158,6 +159,47 @@ static __device__ __forceinline__ void box_store(const struct fp8_product &p,
     }
 }
 
+/* Stores a box of y, whose columns share a scale, in fp8: what a row of it in bf16 would be
+ * quantised to. Two codes of each of eight groups of columns a lane, traded as above. */
+static __device__ __forceinline__ void codes_store(const struct fp8_product &p,
+                                                   const struct tile_share &share,
+                                                   float (&sum)[FP8_STEP / 2]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float x[FP8_STEP / 4], most = 0;
+#pragma unroll
+        for (int i = 0; i < FP8_STEP / 4; i++) {
+            const float exact = sum[i / 2 * 4 + half * 2 + i % 2];
+            x[i] = __bfloat162float(__float2bfloat16_rn(exact));
+            most = fmaxf(most, fabsf(x[i]));
+        }
+        const struct divisor by = divisor_of(e4m3_scale(lanes_max<4>(most)));
+        uint8_t *row = p.codes + share.row[half] * fp8_row_bytes(p.n_outputs, FP8_STEP);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            uint32_t word[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int low = part * 16 + j * 2, high = low + 8;
+                word[j] = codes_of_two(x[low], x[low + 1], by) |
+                          codes_of_two(x[high], x[high + 1], by) << 16;
+            }
+            quad_transpose(word, lane);
+            if (share.ours[half]) {
+                uint8_t *to = row + share.output + (part * 8 + lane % 4) * 8;
+                *reinterpret_cast<uint2 *>(to) = make_uint2(__byte_perm(word[0], word[1], 0x5410),
+                                                            __byte_perm(word[2], word[3], 0x5410));
+                *reinterpret_cast<uint2 *>(to + 32) = make_uint2(
+                    __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632));
+            }
+        }
+        if (lane % 4 == 0 && share.ours[half]) {
+            reinterpret_cast<float *>(row + p.n_outputs)[share.output / FP8_STEP] = by.scale;
+        }
+    }
+}
+
 /* The head's rows: what is known of the logits of a tile. */
 template <bool STATISTICS>
 static __device__ __forceinline__ void
@@ -225,7 +267,8 @@ static __device__ __forceinline__ void wide_sum(RING *ring, const struct tile_sc
         barrier_wait(ring->full + ring->at * 8, ring->parity);
 #pragma unroll
         for (int box = 0; box < 2; box++) {
-            wgmma_row_fp8<WIDTH>(part, stage + group_bytes, stage + INPUT_BYTES + box * RING::BOX_BYTES);
+            wgmma_row_fp8<WIDTH>(part, stage + group_bytes,
+                                 stage + INPUT_BYTES + box * RING::BOX_BYTES);
             wgmma_wait<0>();
             if (box == 1) {
                 stage_release(*ring, ring->at);
@@ -319,6 +362,12 @@ static __device__ __forceinline__ void tiles_work(struct tile_ring<GATED, SHARIN
 #pragma unroll
             for (int i = 0; i < BOX / 2; i++) {
                 sum[0][i] = swiglu(sum[0][i], sum[1][i]);
+            }
+            if constexpr (BOX == FP8_STEP) {
+                if (p.codes) {
+                    codes_store(p, share, sum[0]);
+                    continue;
+                }
             }
             box_store<BOX>(p, share, share.output, sum[0]);
         } else {
@@ -456,5 +505,6 @@ cudaError_t fp8_run_tiles(const struct fp8_product *p, cudaStream_t stream) {
         return cudaErrorNotSupported;
     }
     auto start = gated ? start_of<true>(cut) : start_of<false>(cut);
-    return start(x_map, w_map, *p, t, n_sms, stream);
+    const cudaError_t started = start(x_map, w_map, *p, t, n_sms, stream);
+    return started == cudaSuccess && cut.width != 2 * FP8_STEP ? fp8_codes(p, stream) : started;
 }

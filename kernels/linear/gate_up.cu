@@ -528,7 +528,8 @@ cudaError_t fp8_run_channels(const struct fp8_product *p, cudaStream_t stream) {
     auto run = p->outcome == FP8_GATED    ? product_run<true, CODES>
                : p->outcome == FP8_SUMMED ? product_run<false, SUMMED>
                                           : product_run<false, CODES>;
-    return run(&product, p->x, p->x_stride, p->w, p->n_inputs, stream);
+    const cudaError_t status = run(&product, p->x, p->x_stride, p->w, p->n_inputs, stream);
+    return status == cudaSuccess ? fp8_codes(p, stream) : status;
 }
 
 extern "C" cudaError_t kernel_gate_up(const struct call_gate_up *call, cudaStream_t stream) {

@@ -137,6 +137,7 @@ REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 8, 4, 5, 6, 7, 8, 9)
 REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 16, 8, 9, 10, 11, 12, 13)
 REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 32, 16, 17, 18, 19, 20, 21)
 REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 64, 32, 33, 34, 35, 36, 37)
+REGISTERS_PRODUCT(wgmma_m64k16_rows, 0, 128, 64, 65, 66, 67, 68, 69)
 
 #endif
 #endif

@@ -163,6 +163,7 @@ void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
     const struct matrix w = matrix_of(call->w, &call->fp8, call->n_channels);
     gated_product(room, &rows, &w,
                   &(struct gated){call->y, call->y_stride, call->n_hidden, call->gelu});
+    ref_gated_codes(call);
 }
 
 void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call) {

@@ -40,16 +40,39 @@ void ref_embed(const struct call_embed *call) {
     }
 }
 
+static double rounded(double x, enum kernel_dtype dtype) {
+    const float single = (float)x;
+    return dtype == KERNEL_BF16 ? (double)bf16_to_float(bf16_from_float(single)) : (double)single;
+}
+
 /* The sum of x and the residual as the kernel holds it: rounded to the dtype. */
 static double norm_input(const struct call_norm *call, int64_t i) {
-    double x = ref_load(call->x, call->dtype, i);
-    if (!call->residual) {
-        return x;
+    const double x = ref_load(call->x, call->dtype, i);
+    return call->residual ? rounded(x + ref_load(call->residual, call->dtype, i), call->dtype) : x;
+}
+
+/* Of the numbers from `from` on, as y holds them. */
+static double normed(const struct call_norm *call, int64_t from, double scale, int64_t c) {
+    return norm_input(call, from + c) * scale * ref_load(call->weight, call->dtype, c);
+}
+
+/* A row in fp8, a group at a time, so that it needs no room. */
+static void norm_codes(const struct call_norm *call, int64_t from, double by, uint8_t *row) {
+    const int64_t n = call->n_channels, group = call->group;
+    for (int64_t g = 0; g < fp8_groups(n, group); g++) {
+        const int64_t end = (g + 1) * group < n ? (g + 1) * group : n;
+        float most = 0;
+        for (int64_t c = g * group; c < end; c++) {
+            const float size = fabsf((float)rounded(normed(call, from, by, c), call->dtype));
+            most = size > most ? size : most;
+        }
+        const float scale = e4m3_scale(most);
+        for (int64_t c = g * group; c < end; c++) {
+            row[c] =
+                e4m3_from_float((float)rounded(normed(call, from, by, c), call->dtype) / scale);
+        }
+        memcpy(row + n + g * (int64_t)sizeof scale, &scale, sizeof scale);
     }
-    x += ref_load(call->residual, call->dtype, i);
-    float single = (float)x;
-    return call->dtype == KERNEL_BF16 ? (double)bf16_to_float(bf16_from_float(single))
-                                      : (double)single;
 }
 
 void ref_norm(const struct call_norm *call) {
@@ -62,10 +85,15 @@ void ref_norm(const struct call_norm *call) {
             squares += x * x;
         }
         const double scale = 1 / sqrt(squares / (double)n + (double)call->epsilon);
+        if (call->codes) {
+            norm_codes(call, from, scale,
+                       (uint8_t *)call->codes + row * fp8_row_bytes(n, call->group));
+        }
         for (int64_t c = 0; c < n; c++) {
             const double x = norm_input(call, from + c);
-            ref_store(call->y, call->dtype, row * n + c,
-                      x * scale * ref_load(call->weight, call->dtype, c));
+            if (call->y) {
+                ref_store(call->y, call->dtype, row * n + c, normed(call, from, scale, c));
+            }
             if (call->residual && !call->rows) {
                 ref_store(call->residual, call->dtype, from + c, x);
             }
@@ -98,6 +126,19 @@ void ref_swiglu(const struct call_swiglu *call) {
     }
 }
 
+void ref_gated_codes(const struct call_gate_up *call) {
+    const struct call_quantise codes = {.x = call->y,
+                                        .y = call->codes,
+                                        .x_stride = call->y_stride,
+                                        .n_rows = call->n_tokens,
+                                        .n_channels = call->n_hidden,
+                                        .group = FP8_HEAD_GROUP,
+                                        .dtype = call->dtype};
+    if (call->codes) {
+        ref_quantise(&codes);
+    }
+}
+
 void ref_gate_up(const struct call_gate_up *call) {
     const struct ref_product p = {.x = call->x,
                                   .w = call->w,
@@ -113,6 +154,7 @@ void ref_gate_up(const struct call_gate_up *call) {
                       ref_gated(call->gelu, gate, up));
         }
     }
+    ref_gated_codes(call);
 }
 
 void ref_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, double theta) {

@@ -74,6 +74,8 @@ double ref_bound(enum kernel_dtype dtype, int64_t length);
 
 void ref_linear(const struct call_linear *call);
 void ref_gate_up(const struct call_gate_up *call);
+/* Its codes from its y, where they are wanted. */
+void ref_gated_codes(const struct call_gate_up *call);
 
 /* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / R)) for the positions below n_positions: rotary
  * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */

@@ -41,23 +41,54 @@ static int cached_tensor(struct builder *b, const char *name, enum symbol rows, 
     return in_cache_type(b, graph_add_cache(b->g, name, rows, per));
 }
 
-static int add_norm(struct builder *b, const char *name, enum weight_slot weight, int delta) {
-    int normed = token_tensor(b, name, b->hidden_bytes);
+/* What a norm gives: in the wide type, and as the input of products in fp8; -1: not that. */
+struct normed {
+    int wide, codes;
+};
+
+/* Of the residual stream, to which `delta`, where there is one, is added first. */
+static void add_norm_to(struct builder *b, const char *name, enum weight_slot weight, int delta,
+                        struct normed to) {
+    const int first = to.wide >= 0 ? to.wide : to.codes, second = to.wide >= 0 ? to.codes : -1;
     if (b->options->fused && delta >= 0) {
         graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, delta),
-                     LIST(b->residual, normed))
+                     LIST(b->residual, first, second))
             ->weight = weight;
-        return normed;
+        return;
     }
     if (delta >= 0) {
         graph_add_op(b->g, "residual add", OP_ADD, b->tokens, LIST(b->residual, delta),
                      LIST(b->residual));
     }
     struct op *norm =
-        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
+        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(first, second));
     norm->weight = weight;
     add_eager(norm, b->options, b->m->hidden);
-    return normed;
+}
+
+/* For products with that weight. Where these read fp8 a runtime with kernels of its own quantises
+ * what it has normed at once; the wide one is left out unless something else reads it. */
+static struct normed add_norm(struct builder *b, const char *name, enum weight_slot weight,
+                              int delta, enum weight_slot product, bool wide_too) {
+    const enum number_type type = storage_input(&b->g->storage, product);
+    const bool quantises = number_is_fp8(type) && b->options->fused;
+    struct normed to = {-1, -1};
+    if (!quantises || wide_too) {
+        to.wide = token_tensor(b, name, b->hidden_bytes);
+    }
+    if (quantises) {
+        to.codes = token_tensor(b, name, number_input_bytes(type, b->m->hidden));
+        b->g->tensors[to.codes].type = type;
+    }
+    add_norm_to(b, name, weight, delta, to);
+    return to;
+}
+
+/* What a product reads of it. */
+static int normed_input(struct builder *b, const char *name, enum weight_slot weight,
+                        struct normed normed) {
+    return normed.codes >= 0 ? normed.codes
+                             : builder_quantised(b, name, weight, normed.wide, 1, b->m->hidden);
 }
 
 /* What a part of a layer gave, normed where it lies; in models that do so. */
@@ -73,8 +104,10 @@ static void add_output_norm(struct builder *b, const char *name, enum weight_slo
 
 /* What a mixture's experts read: what its router and the shared expert read, or a norm of their
  * own. */
-static int add_expert_norm(struct builder *b, int normed) {
-    return b->m->output_norms ? add_norm(b, "expert norm", WEIGHT_EXPERT_NORM, -1) : normed;
+static struct normed add_expert_norm(struct builder *b, struct normed normed) {
+    return b->m->output_norms
+               ? add_norm(b, "expert norm", WEIGHT_EXPERT_NORM, -1, WEIGHT_GATE_UP, false)
+               : normed;
 }
 
 static void make_single(struct graph *g, int tensor) {
@@ -268,12 +301,12 @@ static void add_comparison(struct builder *b, int values) {
 
 /* Queries, keys and values of one layer. dLLM-Cache norms all rows whose values it projects, and
  * picks from them those that have moved. */
-static int add_projections(struct builder *b, int normed, bool first) {
+static int add_projections(struct builder *b, struct normed input, bool first) {
     const struct model *m = b->m;
     struct graph *g = b->g;
     const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
-    normed = builder_quantised(b, "quantised attention input", WEIGHT_QKV, normed, 1, m->hidden);
+    int normed = normed_input(b, "quantised attention input", WEIGHT_QKV, input);
     if (!b->options->compares_values || first) {
         add_linear(g, "qkv projection", WEIGHT_QKV, b->tokens, heads_projected(&b->heads),
                    m->hidden, normed, qkv);
@@ -353,7 +386,7 @@ static int add_output(struct builder *b, int attended) {
 }
 
 /* Attention of one layer: returns the tensor that holds its projected output. */
-static int add_attention(struct builder *b, int normed, bool first, bool evicts) {
+static int add_attention(struct builder *b, struct normed normed, bool first, bool evicts) {
     struct graph *g = b->g;
     const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     int qkv = add_projections(b, normed, first);
@@ -391,8 +424,9 @@ static void add_attention_in_chunks(struct builder *b) {
     struct graph *g = b->g;
     const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
-    int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
-    normed = builder_quantised(b, "quantised key input", WEIGHT_QKV, normed, 1, m->hidden);
+    struct normed keys_of =
+        add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1, WEIGHT_QKV, false);
+    int normed = normed_input(b, "quantised key input", WEIGHT_QKV, keys_of);
     int kv = token_tensor(b, "kv", b->kv_bytes);
     const int64_t projected_kv = heads_projected(&b->heads) - q_dim;
     add_linear(g, "kv projection", WEIGHT_QKV, b->tokens, projected_kv, m->hidden, normed, kv)
@@ -402,8 +436,9 @@ static void add_attention_in_chunks(struct builder *b) {
     add_rotation(graph_add_op(g, "key rotation", OP_ROPE, b->tokens, LIST(kv), LIST(rotated)), 0,
                  kv_dim);
     graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
-    int again = add_norm(b, "query norm", WEIGHT_ATTENTION_NORM, -1);
-    again = builder_quantised(b, "quantised query input", WEIGHT_QKV, again, 1, m->hidden);
+    struct normed queries_of =
+        add_norm(b, "query norm", WEIGHT_ATTENTION_NORM, -1, WEIGHT_QKV, false);
+    int again = normed_input(b, "quantised query input", WEIGHT_QKV, queries_of);
     int queries = token_tensor(b, "queries", b->q_bytes);
     add_linear(g, "query projection", WEIGHT_QKV, b->tokens, q_dim, m->hidden, again, queries)
         ->weight_rows_after = projected_kv;
@@ -431,13 +466,19 @@ static const struct ffn dense_ffn = {"gate and up", "down", WEIGHT_GATE_UP, WEIG
 static const struct ffn shared_ffn = {"shared gate and up", "shared down", WEIGHT_SHARED_GATE_UP,
                                       WEIGHT_SHARED_DOWN};
 
-/* Returns the tensor of activated gates times ups. */
+/* Returns the tensor of activated gates times ups. Where squares of the next product's share a
+ * scale, and so the outputs of a tile, both are quantised at once; the wide ones are room for
+ * kernels that do not. */
 static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
-    int gated = token_tensor(b, "gated", width * graph_element_bytes(b->g));
+    int gated = token_tensor(b, "gated", width * graph_element_bytes(b->g)), codes = -1;
+    if (storage_input(&b->g->storage, ffn->down) == NUMBER_FP8) {
+        codes = token_tensor(b, "quantised gated", number_input_bytes(NUMBER_FP8, width));
+        b->g->tensors[codes].type = NUMBER_FP8;
+    }
     struct op *op =
-        graph_add_op(b->g, ffn->up_name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
+        graph_add_op(b->g, ffn->up_name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated, codes));
     set_product(op, ffn->up, 2 * width, b->m->hidden);
-    return gated;
+    return codes >= 0 ? codes : gated;
 }
 
 static int add_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
@@ -456,15 +497,21 @@ static int add_gate_up(struct builder *b, int normed, int64_t width, const struc
 
 static int add_dense_ffn(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
     int gated = add_gate_up(b, normed, width, ffn);
-    gated = builder_quantised(b, "quantised gated", ffn->down, gated, 1, width);
+    if (!number_is_fp8(b->g->tensors[gated].type)) {
+        gated = builder_quantised(b, "quantised gated", ffn->down, gated, 1, width);
+    }
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     add_linear(b->g, ffn->down_name, ffn->down, b->tokens, b->m->hidden, width, gated, output);
     return output;
 }
 
-/* The router's product reads the wide one. */
-static int quantised_ffn_input(struct builder *b, int normed) {
-    return builder_quantised(b, "quantised ffn input", WEIGHT_GATE_UP, normed, 1, b->m->hidden);
+static int quantised_ffn_input(struct builder *b, struct normed normed) {
+    return normed_input(b, "quantised ffn input", WEIGHT_GATE_UP, normed);
+}
+
+/* A mixture's router reads the wide one. */
+static struct normed add_ffn_norm(struct builder *b, int delta, bool dense) {
+    return add_norm(b, "ffn norm", WEIGHT_FFN_NORM, delta, WEIGHT_GATE_UP, !dense);
 }
 
 /* What the step before expected of the positions that it decided on, through a norm and an FFN of
@@ -479,8 +526,8 @@ static void add_conditioning(struct builder *b) {
     int normed = token_tensor(b, "conditioning norm", b->hidden_bytes);
     graph_add_op(g, "conditioning norm", OP_RMSNORM, b->tokens, LIST(kept), LIST(normed))->weight =
         WEIGHT_CONDITIONING_NORM;
-    int added =
-        add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->conditioning_ffn, &conditioning);
+    int added = add_dense_ffn(b, quantised_ffn_input(b, (struct normed){normed, -1}),
+                              b->m->conditioning_ffn, &conditioning);
     add_all_reduce(b, "conditioning all-reduce", added);
     graph_add_op(g, "add conditioning", OP_ADD_EXPECTED, b->tokens, LIST(b->residual, added),
                  LIST(b->residual));
@@ -500,7 +547,7 @@ static struct op *add_mixture_op(struct builder *b, const char *name, enum op_ki
 /* As our engine runs it: pairs of a token and one of its experts, in the order of their experts, so
  * that either product is one operator over all of them. What all tokens share comes first; the
  * others' sum is added to it. */
-static int add_sorted_moe_ffn(struct builder *b, int normed) {
+static int add_sorted_moe_ffn(struct builder *b, struct normed normed) {
     const struct model *m = b->m;
     struct graph *g = b->g;
     int64_t pairs = model_most_active(m), width = m->expert_ffn, eb = graph_element_bytes(g);
@@ -514,7 +561,7 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
         add_output_norm(b, "shared output norm", WEIGHT_SHARED_OUTPUT_NORM, output);
     }
     int logits = token_tensor(b, "router logits", routed * eb);
-    add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed, logits);
+    add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed.wide, logits);
     int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
     int weights = token_tensor(b, "expert weights", pairs * F32_BYTES);
     int starts =
@@ -548,7 +595,7 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     return output;
 }
 
-static int add_moe_ffn(struct builder *b, int normed) {
+static int add_moe_ffn(struct builder *b, struct normed normed) {
     if (b->options->engine) {
         return add_sorted_moe_ffn(b, normed);
     }
@@ -557,7 +604,7 @@ static int add_moe_ffn(struct builder *b, int normed) {
     int64_t routed = model_routed_experts(m);
     int routing = token_tensor(b, "routing", routed * F32_BYTES);
     struct op *route =
-        graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
+        graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed.wide), LIST(routing));
     set_product(route, WEIGHT_ROUTER, routed, m->hidden);
     int quantised = quantised_ffn_input(b, add_expert_norm(b, normed));
     int gate_up =
@@ -604,9 +651,10 @@ static int add_picked_projections(struct builder *b, int *picks) {
     struct graph *g = b->g;
     const int64_t q_dim = b->q_dim, kv_dim = b->kv_dim;
     b->tokens = SYM_PROJECTED_VALUES;
-    int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
+    struct normed input =
+        add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1, WEIGHT_QKV, false);
     b->tokens = SYM_TOKENS;
-    normed = builder_quantised(b, "quantised attention input", WEIGHT_QKV, normed, 1, m->hidden);
+    int normed = normed_input(b, "quantised attention input", WEIGHT_QKV, input);
     int values = graph_add_tensor(g, "fresh values", SYM_PROJECTED_VALUES, b->kv_bytes / 2);
     add_linear(g, "value projection", WEIGHT_QKV, SYM_PROJECTED_VALUES, kv_dim, m->hidden, normed,
                values)
@@ -664,7 +712,7 @@ static void add_feature_layers(struct builder *b, const char *name, uint32_t rep
     int attended = token_tensor(b, "attention output", b->q_bytes);
     add_full_attention(b, rotated, attended, false);
     add_feature(b, 0, add_output(b, attended), picks);
-    int normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
+    struct normed normed = add_ffn_norm(b, -1, dense);
     run_picked(b, picks);
     graph_begin_loop(g, CHUNK_FFN, b->tokens);
     int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), m->ffn, &dense_ffn)
@@ -686,20 +734,19 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     b->g->segments[b->g->n_segments - 1].global =
         b->heads.local_window == 0 && b->m->local_window > 0;
     bool first = b->tokens == SYM_FIRST_TOKENS, in_chunks = b->options->query_chunks;
-    int normed = -1;
+    struct normed normed = {-1, -1};
     if (in_chunks) {
         add_attention_in_chunks(b);
     } else {
         enum symbol tokens = b->tokens;
         b->tokens = b->options->compares_values && !first ? SYM_PROJECTED_VALUES : tokens;
-        normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
+        normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1, WEIGHT_QKV, false);
         b->tokens = tokens;
-        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM,
-                          add_attention(b, normed, first && !is_leading(b), evicts));
+        normed = add_ffn_norm(b, add_attention(b, normed, first && !is_leading(b), evicts), dense);
     }
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
     if (in_chunks) {
-        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
+        normed = add_ffn_norm(b, -1, dense);
     }
     int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->ffn, &dense_ffn)
                        : add_moe_ffn(b, normed);

@@ -89,8 +89,10 @@ int64_t op_plain_row_bytes(const struct graph *graph, const struct op *op) {
 
 struct op_work op_product_work(const struct graph *graph, const struct op *op,
                                const struct op_amount *amount) {
-    const int64_t written =
-        graph_element_bytes(graph) * (op_type_of(op)->activates ? op->n / 2 : op->n);
+    const bool activates = op_type_of(op)->activates;
+    const int64_t written = activates && names_fp8(graph, op->out) /* the wide ones are room */
+                                ? graph->tensors[op->out[1]].bytes.per
+                                : graph_element_bytes(graph) * (activates ? op->n / 2 : op->n);
     const double flops = 2 * amount->rows * (double)(op->n * op->k);
     return (struct op_work){
         .flops = flops,

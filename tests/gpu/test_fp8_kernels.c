@@ -118,6 +118,75 @@ static void test_rows(int n_rows, int n, int group, int gap) {
     arrays_free();
 }
 
+/* Rows that the kernel makes of what it made in bf16 before. */
+static void check_codes(const struct array *codes, const void *y, int64_t y_stride, int n_rows,
+                        int n, int group, const char *name) {
+    const int64_t bytes = fp8_row_bytes(n, group);
+    struct array *wanted = array_new(codes->n_bytes);
+    const struct call_quantise call = {.x = y,
+                                       .y = wanted->device,
+                                       .x_stride = y_stride,
+                                       .n_rows = n_rows,
+                                       .n_channels = n,
+                                       .group = group,
+                                       .dtype = KERNEL_BF16};
+    launched(kernel_quantise(&call, NULL), "quantise");
+    uint8_t *got = pull(codes), *want = pull(wanted);
+    int bad = 0;
+    for (int64_t t = 0; t < n_rows; t++) {
+        bad += !same_codes(got + t * bytes, want + t * bytes, n) ||
+               memcmp(got + t * bytes + n, want + t * bytes + n,
+                      (size_t)fp8_groups(n, group) * 4) != 0;
+    }
+    check(bad == 0, "%s: codes of %d of %d rows of %d by %d are not those of its numbers", name,
+          bad, n_rows, n, group);
+    free(got);
+    free(want);
+}
+
+/* A norm's codes beside those of its numbers, with them and alone. */
+static void test_norm_codes(int n_rows, int n, bool whole, bool adds) {
+    const int group = whole ? n : GROUP;
+    struct array *x = array_new((size_t)n_rows * n * 2), *residual = array_new(x->n_bytes),
+                 *weight = array_new((size_t)n * 2), *y = array_new(x->n_bytes),
+                 *again = array_new(x->n_bytes),
+                 *codes = array_new((size_t)(n_rows * fp8_row_bytes(n, group)));
+    fill_wide(x->host, (int64_t)n_rows * n, 0.1);
+    fill_wide(residual->host, (int64_t)n_rows * n, 0.1);
+    fill_wide(weight->host, n, 1);
+    if (n_rows > 2) {
+        memset(x->host, 0, (size_t)n * 2); /* a row of zeros, one with no number */
+        ((uint16_t *)x->host)[n + between(0, n - 1)] = 0x7fc0;
+    }
+    push(x), push(residual), push(weight);
+    struct call_norm call = {.x = x->device,
+                             .weight = weight->device,
+                             .residual = adds ? residual->device : NULL,
+                             .y = y->device,
+                             .n_rows = n_rows,
+                             .n_channels = n,
+                             .epsilon = 1e-5f,
+                             .dtype = KERNEL_BF16};
+    launched(kernel_norm(&call, NULL), "norm");
+    void *sums = pull(residual);
+    for (int both = 0; both < 2; both++) {
+        push(residual);
+        must(cudaMemset(codes->device, 0xff, codes->n_bytes), "poison");
+        call.y = both ? again->device : NULL;
+        call.codes = codes->device;
+        call.group = group;
+        launched(kernel_norm(&call, NULL), "norm and codes");
+        check_codes(codes, y->device, n, n_rows, n, group, adds ? "norm of a sum" : "norm");
+        void *now = pull(residual);
+        check(memcmp(now, sums, residual->n_bytes) == 0, "a norm with codes has another sum");
+        free(now);
+    }
+    void *first = pull(y), *second = pull(again);
+    check(memcmp(first, second, y->n_bytes) == 0, "a norm with codes has other numbers");
+    free(first), free(second), free(sums);
+    arrays_free();
+}
+
 /* ---- products ---- */
 
 struct shape {
@@ -298,7 +367,7 @@ static bool takes(const struct shape *s, enum path path) {
     if (major != 9 || s->inputs % 16 != 0 || s->outputs % 8 != 0) {
         return false;
     }
-    return path == FEW ? s->tokens <= 64
+    return path == FEW ? s->tokens <= (s->x_too ? 64 : 1024)
                        : s->x_too && (!s->gated || s->channels || s->outputs % GROUP == 0);
 }
 
@@ -332,6 +401,67 @@ static void test_product(const struct shape *s, bool all) {
         launched(status, path_names[path]);
         n_ran[path]++;
         compare(&p, path_names[path], all);
+    }
+    arrays_free();
+}
+
+/* Gated outputs as codes beside those that are made of them in bf16, by each path. */
+static void test_gated_codes(int tokens, int outputs, int inputs) {
+    const struct shape s = {
+        .tokens = tokens, .outputs = outputs, .inputs = inputs, .x_too = true, .gated = true};
+    struct product p = product_new(&s);
+    struct array *codes = array_new((size_t)(tokens * fp8_row_bytes(outputs, GROUP)));
+    struct array *room = array_new(p.y->n_bytes);
+    for (int path = 0; path < N_PATHS; path++) {
+        if (!takes(&s, (enum path)path)) {
+            continue;
+        }
+        launched(run_path(&p, (enum path)path), path_names[path]);
+        struct call_gate_up call = gate_up_call(&p);
+        call.y = room->device;
+        call.codes = codes->device;
+        must(cudaMemset(codes->device, 0xff, codes->n_bytes), "poison");
+        launched(path == FEW     ? kernel_gate_up_fp8_few(&call, NULL)
+                 : path == TILES ? kernel_gate_up_fp8_tiles(&call, NULL)
+                 : path == MMA   ? kernel_gate_up_fp8_mma(&call, NULL)
+                                 : kernel_gate_up_fp8(&call, false, NULL),
+                 "gate-up and codes");
+        check_codes(codes, p.y->device, p.y_stride, tokens, outputs, GROUP, path_names[path]);
+    }
+    arrays_free();
+}
+
+/* What a product adds to where it writes is what it adds from elsewhere. */
+static void test_adds_in_place(int tokens, bool channels) {
+    const struct shape s = {.tokens = tokens,
+                            .outputs = 8 * between(16, 70),
+                            .inputs = 16 * between(30, 70),
+                            .channels = channels,
+                            .x_too = true,
+                            .adds = true};
+    struct product p = product_new(&s);
+    for (int path = 0; path < N_PATHS; path++) {
+        if (!takes(&s, (enum path)path)) {
+            continue;
+        }
+        launched(run_path(&p, (enum path)path), path_names[path]);
+        uint16_t *apart = pull(p.y);
+        struct array *add = p.add;
+        p.y->host = memcpy(p.y->host, add->host, add->n_bytes);
+        push(p.y);
+        p.add = p.y;
+        launched(run_path(&p, (enum path)path), path_names[path]);
+        p.add = add;
+        uint16_t *within = pull(p.y);
+        int bad = 0;
+        for (int t = 0; t < tokens; t++) {
+            bad +=
+                memcmp(apart + t * p.y_stride, within + t * p.y_stride, (size_t)s.outputs * 2) != 0;
+        }
+        check(bad == 0, "%s: %d of %d rows differ where they are added to in place (N %d, K %d)",
+              path_names[path], bad, tokens, s.outputs, s.inputs);
+        free(apart);
+        free(within);
     }
     arrays_free();
 }
@@ -545,6 +675,12 @@ int main(int argc, char **argv) {
         test_rows(between(5, 40), widths[i], widths[i], 8 * between(0, 2));
     }
     test_rows(7, 512, 64, 0);
+    for (int i = 0; i < 8; i++) {
+        test_norm_codes(between(1, 40), 8 * between(1, 600), i & 1, i & 2);
+        test_norm_codes(between(1, 20), i & 4 ? 4096 : widths[i], i & 1, i & 2);
+    }
+    test_norm_codes(4200, 2048, false, true);
+    test_norm_codes(3, 32768, true, false);
     for (int i = 0; i < (small ? 16 : 96); i++) {
         const struct shape s = random_shape(i % 8);
         test_product(&s, false);
@@ -562,12 +698,20 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         test_product(&whole[i], true);
     }
+    test_gated_codes(between(1, 64), GROUP * between(1, 5), 272);
+    test_gated_codes(between(65, 200), GROUP * between(1, 5), 528);
+    test_gated_codes(1100, 1408, 272); /* enough tiles for wide ones */
+    test_gated_codes(520, 12288, 256);
+    test_gated_codes(77, 72, 256);
     for (int i = 0; i < 2; i++) {
+        test_adds_in_place(between(1, 64), i);
+        test_adds_in_place(between(65, 700), i);
         test_no_numbers(i, 40);
         test_no_numbers(i, 150);
         test_invariant(i, false);
         test_invariant(i, true);
         test_device(150, i, !i);
+        test_device(1100, i, i);
         test_device(20, i, i);
         test_head(between(1, 64), 8 * between(50, 300), 512, i, true);
         test_head(between(65, 150), 8 * between(50, 300) + 4, 256, i, true);

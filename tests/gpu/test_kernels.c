@@ -61,16 +61,11 @@ static void test_norm(int mode) {
     struct array *y = array_new((size_t)n_rows * n_channels * 2);
     const bool adds = mode == 1 || mode == 2;
     const size_t at = (size_t)before * n_channels * 2;
-    struct call_norm call = {(char *)x->host + at,
-                             weight->host,
-                             adds ? residual->host : NULL,
-                             mode >= 2 ? rows->host : NULL,
-                             y->host,
-                             n_rows,
-                             n_channels,
-                             1e-5f,
-                             false,
-                             KERNEL_BF16};
+    struct call_norm call =
+        MAKE(struct call_norm, .x = (char *)x->host + at, .weight = weight->host,
+             .residual = adds ? residual->host : NULL, .rows = mode >= 2 ? rows->host : NULL,
+             .y = y->host, .n_rows = n_rows, .n_channels = n_channels, .epsilon = 1e-5f,
+             .dtype = KERNEL_BF16);
     ref_norm(&call);
     call.x = (char *)x->device + at;
     call.weight = weight->device;

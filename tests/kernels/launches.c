@@ -75,7 +75,10 @@ static void add_norms(struct launch_list *list) {
         for (int kind = 0; kind < 8; kind++) {
             struct block_shape shape =
                 norm_shape_of(kind & 1 ? 4097 : 1, n_channels, kind & 2, kind & 4);
-            add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d>", shape.each);
+            for (int codes = 0; codes < 2; codes++) {
+                add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d, %s>",
+                    shape.each, truth(codes));
+            }
         }
     }
 }
@@ -228,6 +231,8 @@ static void add_hopper_fp8(struct launch_list *list) {
                 FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "fp8_few_kernel<%s, %s, %s, %d>",
                 gated, squares, truth(kind & 1), 8 << kind / 2);
         }
+        add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS, FP8_RING_BYTES + RING_ALIGNMENT, true,
+            "fp8_few_kernel<%s, %s, false, 128>", gated, squares);
     }
 }
 

@@ -112,6 +112,39 @@ TEST(a_row_has_a_scale_for_each_group_by_its_largest_number) {
     ck_assert(isnan(fp8_row_at(rows + 4 * ROW_BYTES, K, GROUP, 1)));
 }
 
+/* Whatever the numbers' type and whether they are wanted, too. */
+TEST(a_norm_quantises_the_numbers_that_it_would_write) {
+    float x[ROWS * K], weight[K], y[ROWS * K];
+    uint8_t rows[ROWS * (K + 16)], wanted[sizeof rows];
+    for (int i = 0; i < 8; i++) {
+        const enum kernel_dtype dtype = i & 1 ? KERNEL_BF16 : KERNEL_F32;
+        fill(x, ROWS * K, "normed");
+        fill(weight, K, "weight");
+        if (dtype == KERNEL_BF16) {
+            for (int j = 0; j < ROWS * K; j++) {
+                ((uint16_t *)(void *)x)[j] = bf16_from_float(x[j]);
+            }
+            for (int j = 0; j < K; j++) {
+                ((uint16_t *)(void *)weight)[j] = bf16_from_float(weight[j]);
+            }
+        }
+        struct call_norm call =
+            MAKE(struct call_norm, .x = x, .weight = weight, .y = y, .n_rows = ROWS,
+                 .n_channels = K, .epsilon = 1e-5f, .dtype = dtype, .group = i & 2 ? K : GROUP);
+        ref_norm(&call);
+        const struct call_quantise apart =
+            MAKE(struct call_quantise, .x = y, .y = wanted, .x_stride = K, .n_rows = ROWS,
+                 .n_channels = K, .group = call.group, .dtype = dtype);
+        memset(wanted, 0, sizeof wanted);
+        memset(rows, 0, sizeof rows);
+        ref_quantise(&apart);
+        call.codes = rows;
+        call.y = i & 4 ? NULL : y;
+        ref_norm(&call);
+        ck_assert_mem_eq(rows, wanted, sizeof rows);
+    }
+}
+
 /* ---- products ---- */
 
 enum { N = 300, C = 264, TOKENS = 19, EXPERTS = 3, ACTIVE = 2 };

@@ -156,9 +156,12 @@ TEST(random_arrays_may_be_made_in_pieces) {
 TEST(a_norm_adds_scales_and_writes_the_sum_back) {
     float x[2][4] = {{1, 2, 3, 4}, {0, 0, 1, 0}}, residual[2][4] = {{1, 0, -3, 0}, {0, 0, 1, 0}};
     float weight[4] = {1, 2, 1, 0.5f}, y[2][4], gathered[1][4];
-    struct call_norm call = {x, weight, residual, NULL, y, 2, 4, 0, false, KERNEL_F32};
+    struct call_norm call = MAKE(struct call_norm, .x = x, .weight = weight, .residual = residual,
+                                 .y = y, .n_rows = 2, .n_channels = 4, .dtype = KERNEL_F32);
     int32_t rows[1] = {1};
-    struct call_norm gather = {x, weight, residual, rows, gathered, 1, 4, 0, false, KERNEL_F32};
+    struct call_norm gather =
+        MAKE(struct call_norm, .x = x, .weight = weight, .residual = residual, .rows = rows,
+             .y = gathered, .n_rows = 1, .n_channels = 4, .dtype = KERNEL_F32);
     ref_norm(&gather); /* first: it must leave the residual alone */
     ck_assert(residual[1][2] == 1);
     ref_norm(&call);

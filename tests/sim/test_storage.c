@@ -258,26 +258,42 @@ TEST(roofline_and_floor_go_by_the_types_that_are_read_and_multiplied) {
     system_close(half);
 }
 
-/* What a product reads in fp8 is made by an operator of its own, which reads the wide row. */
+/* What a product reads in fp8 is made by the norm before it, which writes nothing else where
+ * nothing else reads it, or by an operator of its own, which reads the wide row. */
 TEST(inputs_are_quantised_before_products_of_fp8) {
     struct system *system = system_of("llada-8b", "storage.weights=fp8");
-    static const char *const made[] = {"quantised attention input", "quantised attention output",
-                                       "quantised ffn input", "quantised gated"};
+    static const char *const norms[] = {"attention norm", "ffn norm"};
     const struct model *m = system->model;
-    const double wide[] = {m->hidden, (double)m->heads * m->head_dim, m->hidden, m->ffn};
-    for (size_t i = 0; i < 4; i++) {
-        const struct op_work work = work_of(system, made[i], 3);
-        ck_assert_double_eq(op_work_bytes(&work),
-                            3 * (2 * wide[i] + wide[i] + 4 * wide[i] / SCALE));
-        const struct op *op = op_named(system, made[i]);
-        ck_assert_int_eq(system->graph.tensors[op->out[0]].type, NUMBER_FP8);
+    const double h = m->hidden, q = (double)m->heads * m->head_dim, ffn = m->ffn;
+    for (int i = 0; i < 2; i++) { /* the second one adds to the residual stream before */
+        const struct op_work work = work_of(system, norms[i], 3);
+        ck_assert_double_eq(op_work_bytes(&work), 3 * (2 * h + i * 4 * h + h + 4 * h / SCALE));
+        const struct op *op = op_named(system, norms[i]);
+        ck_assert_int_eq(system->graph.tensors[op->out[i]].type, NUMBER_FP8);
+        ck_assert_int_eq(op->out[i + 1], -1);
     }
+    struct op_work work = work_of(system, "quantised attention output", 3);
+    ck_assert_double_eq(op_work_bytes(&work), 3 * (2 * q + q + 4 * q / SCALE));
+    work = work_of(system, "gate and up", 3); /* a tile of which has all that share a scale */
+    ck_assert_double_eq(work.row_bytes, 3 * (h + 4 * h / SCALE + ffn + 4 * ffn / SCALE));
+    ck_assert_ptr_null(op_named(system, "quantised gated"));
     ck_assert_ptr_null(op_named(system, "quantised head input"));
     system_close(system);
     system = system_of("llada-8b", "storage.weights=fp8 storage.head=fp8");
     ck_assert_ptr_nonnull(op_named(system, "quantised head input"));
     const struct op *head = op_named(system, "output head");
     ck_assert_int_eq(op_profile_type(&system->graph, head), PROFILE_FP8);
+    system_close(system);
+    system = system_of("llada-8b", "storage.weights=fp8-channel");
+    work = work_of(system, "quantised gated", 3); /* by rows, of which a tile has a part */
+    ck_assert_double_eq(op_work_bytes(&work), 3 * (2 * ffn + ffn + 16));
+    system_close(system);
+    /* A router reads what is wide. */
+    system = system_of("llada2-mini", "storage.weights=fp8 cache=exact");
+    const struct op *router = op_named(system, "router"),
+                    *experts = op_named(system, "expert gate and up");
+    ck_assert_int_eq(system->graph.tensors[router->in[0]].type, NUMBER_BF16);
+    ck_assert_int_eq(system->graph.tensors[experts->in[0]].type, NUMBER_FP8);
     system_close(system);
 }
 
