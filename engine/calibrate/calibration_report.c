@@ -18,7 +18,8 @@ void calibration_write_errors(const struct calibration_report *report, FILE *fil
 void calibration_write_power_errors(const struct power_errors *errors, FILE *file) {
     fprintf(file,
             "# power: %zu steps held until their clock had settled; modelled time %.2f %% off "
-            "(without clocks %.2f %%), power %.2f %%, root mean squares%s\n",
+            "(without clocks %.2f %%), power %.2f %%, root mean squares%s%s\n",
             errors->n, 100 * errors->time, 100 * errors->unslowed, 100 * errors->watts,
-            errors->lag_is_assumed ? "; the lag is assumed" : "");
+            errors->lag_is_assumed ? "; the lag is assumed" : "",
+            errors->busy_is_assumed ? "; what a busy card draws is assumed" : "");
 }

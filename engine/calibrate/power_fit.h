@@ -22,9 +22,10 @@ struct power_sample {
 
 struct power_errors {
     size_t n;
-    double time, watts;  /* root mean squares of model / measured - 1 */
-    double unslowed;     /* of time, had clocks been left out */
-    bool lag_is_assumed; /* no sample told one */
+    double time, watts;   /* root mean squares of model / measured - 1 */
+    double unslowed;      /* of time, had clocks been left out */
+    bool lag_is_assumed;  /* no sample told one */
+    bool busy_is_assumed; /* nor what a busy card draws */
 };
 
 /* ERR_WORLD where nothing was slowed or the samples say too little: the card has one clock then. */

@@ -337,13 +337,14 @@ static void print_report(const struct asked_calibration *asked,
         report->correction.all);
     const struct power *power = &report->power;
     if (power_is_known(power)) {
-        printf("power        %.4g W at rest, %.4g W more when busy, %.4g W more where "
+        printf("power        %.4g W at rest, %.4g W more when busy%s, %.4g W more where "
                "operations bind, %.4g W at the limit; %.3g pJ an "
                "operation, %.3g pJ a byte, the clock lags %.3g ms%s; repeated steps off by %.2f "
                "%% (without clocks %.2f %%), "
                "their power by %.2f %%\n",
-               power->idle_w, power->busy_w, power->active_w, power->limit_w, power->flop_pj,
-               power->byte_pj, power->lag_ms,
+               power->idle_w, power->busy_w,
+               report->power_errors.busy_is_assumed ? " (assumed)" : "", power->active_w,
+               power->limit_w, power->flop_pj, power->byte_pj, power->lag_ms,
                report->power_errors.lag_is_assumed ? " (assumed)" : "",
                100 * report->power_errors.time, 100 * report->power_errors.unslowed,
                100 * report->power_errors.watts);
@@ -387,11 +388,12 @@ static json_t *power_json(const struct calibration_report *report) {
     const struct power_errors *errors = &report->power_errors;
     return !power_is_known(p)
                ? json_null()
-               : json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:f, s:f, s:f}",
+               : json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:f, s:f, s:f}",
                            "idle_w", p->idle_w, "limit_w", p->limit_w, "busy_w", p->busy_w,
                            "active_w", p->active_w, "flop_pj", p->flop_pj, "byte_pj", p->byte_pj,
                            "exponent", p->exponent, "lag_ms", p->lag_ms, "lag_is_assumed",
-                           (int)errors->lag_is_assumed, "steps", (json_int_t)errors->n,
+                           (int)errors->lag_is_assumed, "busy_is_assumed",
+                           (int)errors->busy_is_assumed, "steps", (json_int_t)errors->n,
                            "time_error", errors->time, "unslowed_error", errors->unslowed,
                            "watts_error", errors->watts);
 }

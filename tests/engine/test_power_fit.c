@@ -55,6 +55,26 @@ TEST(known_constants_are_recovered) {
     ck_assert_double_gt(errors.unslowed, 0.03);
 }
 
+/* Of samples that a card which draws nothing for being busy explains as well: as other cards do. */
+TEST(what_a_busy_card_draws_is_assumed_where_nothing_tells_it) {
+    struct power_sample samples[STEPS];
+    struct power found, cold = card;
+    struct power_errors errors;
+    struct err err = {0};
+    cold.busy_w = 1e-3;
+    cold.byte_pj = 90;
+    cold.flop_pj = 0.7;
+    for (int i = 0; i < STEPS; i++) {
+        samples[i] = sample(i);
+        power_settle(&cold, &samples[i], &samples[i].settled_ns, &samples[i].watts);
+        samples[i].lag_ms = samples[i].settled_ns > 1.05 * samples[i].first_ns ? card.lag_ms : 0;
+    }
+    ck_assert_int_eq(power_fit(samples, STEPS, card.idle_w, &found, &errors, &err), 0);
+    ck_assert_double_eq_tol(found.busy_w, 0.63 * (found.limit_w - found.idle_w), 1e-6);
+    ck_assert_double_lt(found.byte_pj, cold.byte_pj / 2);
+    ck_assert(errors.busy_is_assumed);
+}
+
 /* As the simulator runs the same steps from rest on, which at first are at the highest clock. */
 TEST(a_holds_mean_power_is_that_of_the_steps_that_are_simulated) {
     const struct power_sample s = sample(STEPS - 1);
