@@ -94,9 +94,9 @@ def tried(make):
         return None
 
 
-def scaled(x, ws, x_scale, w_scales, y):
-    return [lambda w=w, s=s: torch._scaled_mm(x, w.t(), scale_a=x_scale, scale_b=s, out_dtype=torch.bfloat16, out=y)
-            for w, s in zip(ws, w_scales)]
+def scaled(x, ws, x_scale, w_scales, y, fast=False):
+    return [lambda w=w, s=s: torch._scaled_mm(x, w.t(), scale_a=x_scale, scale_b=s, out_dtype=torch.bfloat16, out=y,
+                                              use_fast_accum=fast) for w, s in zip(ws, w_scales)]
 
 
 def candidates(name, rows, n, k):
@@ -116,17 +116,19 @@ def candidates(name, rows, n, k):
     codes_of_x = codes(rows, k)
     x_row = torch.rand(rows, 1, device="cuda") + 0.1
     out["scaled row"] = scaled(codes_of_x, ws, x_row, [scales(n, k, True).t() for _ in sets], whole)
+    out["scaled fast"] = scaled(codes_of_x, ws, x_row, [scales(n, k, True).t() for _ in sets], whole, True)
     x_block = (torch.rand(k // 128, rows, device="cuda") + 0.1).t()
     out["scaled block"] = scaled(codes_of_x, ws, x_block, [scales(n, k, False).t() for _ in sets], whole)
-    if rows <= 64:
+    if rows <= 1024:
         made = [scales(n, k, False) for _ in sets]
         out["w8a16"] = [ours(name, rows, n, k, w, s, False, x, y, False) for w, s in zip(ws, made)]
+    if rows <= 64:
         rows_of_x, _ = quantised(x, False)
         out["mma"] = [ours(name, rows, n, k, w, s, False, rows_of_x, y, True, "_mma") for w, s in zip(ws, made)]
     return {key: runs for key, runs in ((key, tried(lambda runs=runs: runs)) for key, runs in out.items()) if runs}
 
 
-NAMES = ["squares", "channels", "scaled row", "scaled block", "mm bf16", "ours bf16", "w8a16", "mma"]
+NAMES = ["squares", "channels", "scaled row", "scaled fast", "scaled block", "mm bf16", "ours bf16", "w8a16", "mma"]
 
 
 def line(cells):

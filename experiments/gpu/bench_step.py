@@ -1,12 +1,14 @@
 """Times LLaDA-8B's step as PyTorch runs it, in bf16 and in fp8 by torch._scaled_mm: the peers of `fp8.sh BUILD OUT steps`.
 
-    python3 bench_step.py OUT.csv [forms=bf16,rows,squares] [layers=32] [BATCHxTOKENS...]
+    python3 bench_step.py OUT.csv [forms=bf16,rows,squares,floor] [layers=32] [BATCHxTOKENS...]
 
 Random weights, every position decoded (argmax and softmax confidence), fused projections, scaled_dot_product_attention with
 its own choice of kernel, each layer compiled by torch.compile, the whole step captured in a CUDA graph. In fp8 the inputs of
 a product are quantised by the compiled layer (by row, or 128 numbers of it), next to weights with scales of rows or of
 squares of 128 x 128; head, norms and residual stream are bf16. Medians of 12 steps, synchronised. With layers=1 nothing is
-timed: it fills the cache of the compiler.
+timed: it fills the cache of the compiler. Forms that begin with `floor` are what a step in fp8 has at least: its products
+with scales of rows in torch._scaled_mm's fastest mode (floor-products), its attention, its head's product, and all of
+them (floor), by graphs of nothing else.
 """
 import csv
 import statistics
@@ -138,13 +140,42 @@ def measure(form, ends):
         torch.cuda.empty_cache()
 
 
+def measure_floor(form, ends):
+    parts = form.split("-")[1:] or ["products", "attention", "head"]
+    shapes = [(3 * HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (2 * FFN, HIDDEN), (HIDDEN, FFN)]
+    layers = [[weights(n, k, "rows") for n, k in shapes] for _ in range(LAYERS if "products" in parts else 0)]
+    for batch, tokens in SHAPES:
+        t = batch * tokens
+        inputs = {k: matrix(t, k).to(torch.float8_e4m3fn) for k in (HIDDEN, FFN)}
+        scale = torch.ones(t, 1, device="cuda")
+        q, k, v = (matrix(t, HIDDEN).view(batch, tokens, HEADS, SIZE).transpose(1, 2) for _ in range(3))
+        x = matrix(t, HIDDEN)
+
+        def step():
+            for layer in range(LAYERS):
+                if "attention" in parts:
+                    F.scaled_dot_product_attention(q, k, v)
+                for (n, c), (w, w_scale) in zip(shapes, layers[layer] if layers else ()):
+                    torch._scaled_mm(inputs[c], w.t(), scale_a=scale, scale_b=w_scale.t(), out_dtype=torch.bfloat16,
+                                     use_fast_accum=True)
+            if "head" in parts:
+                F.linear(x, ends[1])
+        step()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        yield batch, tokens, form, f"{timed(graph.replay):.4f}"
+        del graph
+        torch.cuda.empty_cache()
+
+
 with torch.no_grad(), open(sys.argv[1], "w", newline="") as out:
     writer = csv.writer(out)
     writer.writerow(["batch", "tokens", "form", "torch_compile_and_graph_ms"])
     both = matrix(VOCAB, HIDDEN), matrix(VOCAB, HIDDEN)
     for name in FORMS:
         try:
-            for row in measure(name, both):
+            for row in (measure_floor if name.startswith("floor") else measure)(name, both):
                 print(*row, flush=True)
                 writer.writerow(row)
         except Exception as error:
