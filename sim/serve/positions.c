@@ -569,18 +569,28 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
     }
 }
 
-/* Of a decoder that counts: takes the surest where these are known by their draws; false: they are
- * not, and nothing is done. */
-static bool choose_surest(struct positions *p, uint32_t slot, const struct choice_asked *asked,
-                          const struct request *before, uint32_t count) {
-    const struct decode_rule rule =
-        decoder_rule(p->system->decoder, p->system->decoder_state, before);
-    if (rule.rank != RANK_CONFIDENCE || rule.temperature > 0 ||
-        !process_ranks_by_draws(asked->process, asked->view)) {
-        return false;
+/* Of a decoder that counts: whether it takes the surest, and these are known by their draws. */
+static bool ranks_by_draws(const struct positions *p, const struct decode_rule *rule,
+                           const struct decode_view *view) {
+    return rule->rank == RANK_CONFIDENCE && rule->temperature == 0 &&
+           process_ranks_by_draws(&p->system->process, view);
+}
+
+/* By a rule, among what is seen: commits, and what of the block is revised or taken back. */
+static void choose_by(struct positions *p, uint32_t slot, const struct request *before,
+                      const struct decode_view *view, struct decode_rule rule,
+                      const struct decode_seen *seen, uint32_t count) {
+    const struct settings *settings = &p->system->settings;
+    if (settings->iteration == ITERATION_SMOOTH) {
+        rule.threshold = smoothing_threshold(&settings->smoothing, before->steps, rule.threshold);
     }
-    choice_surest(&p->choice, asked, count, row(p, p->outcome, slot));
-    return true;
+    pick(p, before, &rule, seen, count);
+    (void)choice_mark(&p->choice, p->blocks[slot].length, row(p, p->outcome, slot));
+    if (p->blocks[slot].is_revised) {
+        revise(p, slot, &rule, view);
+    } else if (p->confidence != NULL) {
+        take_back(p, slot, before);
+    }
 }
 
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
@@ -589,7 +599,7 @@ static bool choose_surest(struct positions *p, uint32_t slot, const struct choic
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
     const struct settings *settings = &p->system->settings;
-    const bool smooths = settings->iteration == ITERATION_SMOOTH;
+    const struct decoder *decoder = p->system->decoder;
     struct decode_view view = view_of(p, slot, request);
     const struct draw_rule drawing = system_drawing(p->system, &request->sampling);
     struct request before;
@@ -597,19 +607,24 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     go_before_step(request, &before);
     const struct choice_asked asked = {
         .process = &p->system->process,
-        .smoothing = smooths ? &settings->smoothing : NULL,
+        .smoothing = settings->iteration == ITERATION_SMOOTH ? &settings->smoothing : NULL,
         .smoothing_step = window_steps(&before) > 0 ? before.steps : 0,
         .seed = p->seed,
         .view = &view,
         .block = &p->blocks[slot],
         .waiting = window_length(request) - window_active(request),
         .keep = row(p, p->keep, slot),
-        .reads_statistics = p->system->decoder->reads_statistics != 0 || p->entropy != NULL,
+        .reads_statistics = decoder->reads_statistics != 0 || p->entropy != NULL,
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),
     };
-    if (p->by_order && choose_surest(p, slot, &asked, &before, count)) {
-        return;
+    struct decode_rule rule;
+    if (p->by_order) {
+        rule = decoder_rule(decoder, p->system->decoder_state, &before);
+        if (ranks_by_draws(p, &rule, &view)) {
+            choice_surest(&p->choice, &asked, count, row(p, p->outcome, slot));
+            return;
+        }
     }
     struct decode_seen seen;
     choice_see(&p->choice, &asked, &seen);
@@ -625,23 +640,16 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     for (uint32_t k = 0; p->seen != NULL && k < seen.n; k++) {
         seen_of(p, slot)[seen.offset[k]] = seen.confidence[k];
     }
-    struct decode_rule rule = decoder_rule(p->system->decoder, p->system->decoder_state, &before);
+    if (!p->by_order) {
+        rule = decoder_rule(decoder, p->system->decoder_state, &before);
+    }
     if (seen.n == 0) {
         if (p->blocks[slot].is_revised) {
             revise(p, slot, &rule, &view);
         }
         return;
     }
-    if (smooths) {
-        rule.threshold = smoothing_threshold(&settings->smoothing, before.steps, rule.threshold);
-    }
-    pick(p, &before, &rule, &seen, count);
-    (void)choice_mark(&p->choice, asked.block->length, row(p, p->outcome, slot));
-    if (p->blocks[slot].is_revised) {
-        revise(p, slot, &rule, &view);
-    } else if (p->confidence != NULL) {
-        take_back(p, slot, &before);
-    }
+    choose_by(p, slot, &before, &view, rule, &seen, count);
     for (uint32_t i = 0; p->entropy != NULL && i < window_length(request); i++) {
         entropy_of(p, slot)[i] = -p->choice.entropy[i]; /* drawn as minus what a model's is */
     }
