@@ -61,6 +61,9 @@ struct device_handle; /* memory without addresses */
 struct device_table {
     uint32_t abi, size; /* DEVICE_ABI, sizeof this struct */
     const char *name;
+    /* Whether a product adds to what is there (call_linear.add) for less than add() takes, rounded
+     * once, so that an engine should have it do so. */
+    bool adds_in_products;
 
     /* `text`, DEVICE_TEXT_CHARS long, says why where it fails. dtype is that of all calls; index
      * counts the machine's devices from 0. The calling thread may use the device at once, and no

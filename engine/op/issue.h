@@ -33,6 +33,15 @@ struct issue {
     int64_t peak_bytes; /* written here: the end of the furthest tensor that a call was given */
 };
 
+/* Where a product's outputs are added to at once (program.h), and whether a sum's were; -1: not. */
+static inline int added_to(const struct issue *issue, uint32_t op) {
+    return issue->device->table->adds_in_products ? issue->program->added_to[op] : -1;
+}
+
+static inline bool is_added(const struct issue *issue, uint32_t sum) {
+    return sum > 0 && added_to(issue, sum - 1) >= 0;
+}
+
 static inline unsigned char *tensor_at(struct issue *issue, int tensor) {
     int64_t offset = issue->placement->offset_bytes[tensor];
     int64_t end = offset + issue->placement->bytes[tensor];

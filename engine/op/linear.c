@@ -14,10 +14,13 @@ static const void *matrix_of(const struct launch *l) {
 }
 
 static struct call_linear call_of(const struct launch *l) {
+    const int stream = added_to(l->issue, l->instance->op);
+    unsigned char *y = rows_at(l, stream >= 0 ? stream : l->op->out[0]);
     return (struct call_linear){
         .x = rows_at(l, l->op->in[0]),
         .w = matrix_of(l),
-        .y = rows_at(l, l->op->out[0]),
+        .add = stream >= 0 ? y : NULL,
+        .y = y,
         .x_stride = row_elements(l, l->op->in[0]),
         .y_stride = row_elements(l, l->op->out[0]),
         .n_tokens = (int32_t)l->instance->n_rows,

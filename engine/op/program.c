@@ -29,6 +29,34 @@ static bool next_layer(const struct graph *graph, uint32_t *segment, uint32_t *r
     return next < graph->model->layers;
 }
 
+static int n_readers(const struct graph *graph, int tensor) {
+    int n = 0;
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        for (int j = 0; j < OP_MAX_TENSORS && graph->ops[i].in[j] >= 0; j++) {
+            n += graph->ops[i].in[j] == tensor;
+        }
+    }
+    return n;
+}
+
+/* A sum, or a norm with one before it, that follows. Not after weights in fp8 by squares, whose
+ * tiles ask for what they add at their end: waiting took more than the sum (kernels/lab). */
+static int added_to(const struct graph *graph, uint32_t i) {
+    const struct op *op = &graph->ops[i], *sum = op + 1;
+    if (op->kind != OP_LINEAR ||
+        storage_weight(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8 ||
+        i + 1 == graph->n_ops || sum->segment != op->segment ||
+        (sum->kind != OP_ADD && sum->kind != OP_RMSNORM) || sum->in[1] != op->out[0] ||
+        sum->in[0] != sum->out[0] || sum->rows != op->rows || op->picks >= 0 || sum->picks >= 0) {
+        return -1;
+    }
+    const struct tensor *stream = &graph->tensors[sum->in[0]], *part = &graph->tensors[op->out[0]];
+    return n_readers(graph, op->out[0]) == 1 && stream->bytes.per == part->bytes.per &&
+                   stream->bytes.symbol == part->bytes.symbol
+               ? sum->in[0]
+               : -1;
+}
+
 int program_make(struct program *program, const struct graph *graph, struct err *err) {
     *program = (struct program){
         .graph = graph, .global_kind = model_of_kind(graph->model, true), .evict_op = graph->n_ops};
@@ -43,6 +71,7 @@ int program_make(struct program *program, const struct graph *graph, struct err 
                 return status;
             }
             program->op_layer[op] = layer;
+            program->added_to[op] = added_to(graph, op);
             program->evict_op = facts & (OP_EVICTS | OP_JOINS) ? op : program->evict_op;
             has_layers = has_layers || (facts & OP_IS_LAYER);
         }

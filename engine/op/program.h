@@ -19,6 +19,9 @@ struct program {
     struct model global_kind;         /* the model as its layers that see everything have it */
     uint32_t op_layer[GRAPH_MAX_OPS]; /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
+    /* Of a product whose outputs the operator after it adds to the residual stream, and nothing
+     * else reads: that stream. A device that adds within products does so there; else -1. */
+    int added_to[GRAPH_MAX_OPS];
     uint32_t evict_op; /* from here on operators run over what is left, or what joins; n_ops: all
                           run the same */
 };

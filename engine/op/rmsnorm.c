@@ -19,15 +19,16 @@ static bool is_codes(const struct launch *l, int tensor) {
 }
 
 /* With two inputs, the residual stream and what a sublayer adds to it: both are written. With one,
- * the residual is read as it is; the final norm takes the logit rows out of it, and where features
- * are kept others take the rows that run. What products read in fp8 comes last. */
+ * or where a product has added the other, the residual is read as it is; the final norm takes the
+ * logit rows out of it, and where features are kept others take the rows that run. What products
+ * read in fp8 comes last. */
 static int launch_norm(const struct launch *l) {
     if (l->op->weight == WEIGHT_NONE) {
         return launch_conditioned(l);
     }
     const bool is_kept = l->op->weight == WEIGHT_CONDITIONING_NORM;
-    const bool adds = l->op->in[1] >= 0;
-    const int *outs = l->op->out + (adds ? 1 : 0);
+    const bool adds = l->op->in[1] >= 0 && !is_added(l->issue, l->instance->op);
+    const int *outs = l->op->out + (l->op->in[1] >= 0 ? 1 : 0);
     const int codes = is_codes(l, outs[0]) ? outs[0] : is_codes(l, outs[1]) ? outs[1] : -1;
     const int32_t *rows = l->op->picks >= 0               ? picks_in(l, l->op->picks).stream_rows
                           : is_kept                       ? narrow(l, PACKED_ROW_PLACES)

@@ -171,7 +171,9 @@ int forward_evict(struct forward *forward, struct err *err) {
 }
 
 int forward_issue(struct forward *forward, const struct op_instance *instance, struct err *err) {
-    int status = issue_instance(&forward->issue, instance);
+    const bool is_done = forward->program.graph->ops[instance->op].kind == OP_ADD &&
+                         is_added(&forward->issue, instance->op);
+    int status = is_done ? DEVICE_OK : issue_instance(&forward->issue, instance);
     if (status == DEVICE_OK) {
         return 0;
     }

@@ -39,7 +39,7 @@ static void place(struct product *product, const struct graph *graph, int tensor
 static void make_product(const struct warming *warming, uint32_t op, int64_t n_tokens,
                          struct product *product) {
     const struct graph *graph = graph_of(warming);
-    const int *outs = graph->ops[op].out;
+    const int *outs = graph->ops[op].out, stream = added_to(warming->issue, op);
     product->issue = *warming->issue;
     product->issue.placement = &product->placement;
     product->instance = (struct op_instance){
@@ -47,6 +47,10 @@ static void make_product(const struct warming *warming, uint32_t op, int64_t n_t
     product->placement.peak_bytes = 0;
     place(product, graph, graph->ops[op].in[0], n_tokens);
     product->x_bytes = align_up(product->placement.peak_bytes, PLACEMENT_ALIGN_BYTES);
+    if (stream >= 0) {
+        place(product, graph, stream, n_tokens);
+        return;
+    }
     for (int i = 0; i < OP_MAX_TENSORS && outs[i] >= 0; i++) {
         place(product, graph, outs[i], n_tokens);
     }

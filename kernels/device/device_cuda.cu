@@ -420,6 +420,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     .abi = DEVICE_ABI,
     .size = sizeof(struct device_table),
     .name = "cuda",
+    .adds_in_products = true,
     .open = cuda_open,
     .enter = cuda_enter,
     .close = cuda_close,

@@ -104,6 +104,58 @@ TEST(recorded_steps_decode_as_issued_ones_do) {
     ck_assert_int_eq(faulty.n_open, 0);
 }
 
+static int n_adds, n_products_that_add;
+
+static bool never_chosen(const struct device *device, const struct call_linear *call) {
+    (void)device;
+    (void)call;
+    return false;
+}
+
+static int counted_add(struct device *device, const struct call_add *call) {
+    n_adds++;
+    return device_cpu.add(device, call);
+}
+
+/* While products run alone: where what they write lies, which is not what they read. */
+static const unsigned char *lowest, *highest;
+
+static int counted_linear(struct device *device, const struct call_linear *call) {
+    const unsigned char *y = call->y, *end = y + call->n_tokens * call->y_stride * 4;
+    n_products_that_add += call->add != NULL;
+    ck_assert(call->add == NULL || call->add == call->y);
+    ck_assert(lowest == NULL || (call->y != call->x && y >= lowest && end <= highest));
+    return device_cpu.linear(device, call);
+}
+
+/* In single precision a sum within a product has the bits of one after it, so that nothing else
+ * changes. Of a layer's two sums one is a norm's, whose product adds as well. */
+TEST(a_device_that_adds_within_products_is_asked_for_no_sums) {
+    struct device_table table = device_cpu;
+    static int32_t canvases[2][2 * CANVAS_TOKENS];
+    struct err err = {0};
+    table.add = counted_add;
+    table.linear = counted_linear;
+    table.linear_chosen = never_chosen; /* so that warming runs products alone */
+    for (int adds = 0; adds < 2; adds++) {
+        table.adds_in_products = adds > 0;
+        n_adds = n_products_that_add = 0;
+        struct rig *rig = open_on(&table);
+        lowest = rig->forward->room.workspace;
+        highest = lowest + rig->forward->limits.workspace_bytes;
+        ck_assert_msg(forward_warm(rig->forward, NULL, &err) == 0, "%s", err.text);
+        lowest = NULL;
+        ck_assert_int_eq(n_products_that_add > 0, adds);
+        n_adds = n_products_that_add = 0;
+        memset(rig_pool(rig), 0, POOL * sizeof(float));
+        ck_assert_int_eq(decode_both(rig, canvases[adds], &err), 0);
+        ck_assert_int_eq(n_adds > 0, adds == 0);
+        ck_assert_int_eq(n_products_that_add, adds * 2 * (int)dream.layers * 16);
+        rig_close(rig);
+    }
+    ck_assert_mem_eq(canvases[0], canvases[1], sizeof canvases[0]);
+}
+
 /* A step that commits two positions a time: issued, then again and again. */
 static void again(struct rig *rig, int n_times, int32_t canvas[CANVAS_TOKENS]) {
     struct script s = dual_script;
