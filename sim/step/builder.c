@@ -41,29 +41,22 @@ static int cached_tensor(struct builder *b, const char *name, enum symbol rows, 
     return in_cache_type(b, graph_add_cache(b->g, name, rows, per));
 }
 
-/* What a norm gives: in the wide type, and as the input of products in fp8; -1: not that. */
-struct normed {
-    int wide, codes;
-};
-
 /* Of the residual stream, to which `delta`, where there is one, is added first. */
 static void add_norm_to(struct builder *b, const char *name, enum weight_slot weight, int delta,
                         struct normed to) {
     const int first = to.wide >= 0 ? to.wide : to.codes, second = to.wide >= 0 ? to.codes : -1;
-    if (b->options->fused && delta >= 0) {
-        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, delta),
-                     LIST(b->residual, first, second))
-            ->weight = weight;
-        return;
-    }
-    if (delta >= 0) {
+    const bool adds = delta >= 0, together = adds && b->options->fused;
+    if (adds && !together) {
         graph_add_op(b->g, "residual add", OP_ADD, b->tokens, LIST(b->residual, delta),
                      LIST(b->residual));
     }
     struct op *norm =
-        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(first, second));
+        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, together ? delta : -1),
+                     together ? LIST(b->residual, first, second) : LIST(first, second));
     norm->weight = weight;
-    add_eager(norm, b->options, b->m->hidden);
+    if (!together) {
+        add_eager(norm, b->options, b->m->hidden);
+    }
 }
 
 /* For products with that weight. Where these read fp8 a runtime with kernels of its own quantises
@@ -111,8 +104,7 @@ static void add_mixture_norm(struct builder *b, const char *name, enum weight_sl
     }
 }
 
-/* What a mixture's experts read: what its router and the shared expert read, or a norm of their
- * own. */
+/* What a mixture's experts read: what router and shared expert read, or a norm of their own. */
 static struct normed add_expert_norm(struct builder *b, struct normed normed) {
     return b->m->output_norms
                ? add_norm(b, "expert norm", WEIGHT_EXPERT_NORM, -1, WEIGHT_GATE_UP, false)

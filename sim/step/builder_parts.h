@@ -9,6 +9,11 @@
 
 #define LIST(...) ((const int[]){__VA_ARGS__, -1})
 
+/* What a norm gives: in the wide type, and as the input of products in fp8; -1: not that. */
+struct normed {
+    int wide, codes;
+};
+
 struct builder {
     struct graph *g;
     const struct model *m;
