@@ -136,7 +136,7 @@ TEST(what_is_fitted_is_a_table_too) {
     ASSERT_SAYS(fit.err, "rows that nothing was fitted to");
     /* Two tables, of a constant and of a row a line, with headings and the empty line between. */
     const size_t n_constants = count(fit.out, "\nedit_"), n_rows = count(fit.out, ",S,");
-    ck_assert_uint_eq(n_constants, 3);
+    ck_assert_uint_eq(n_constants, 4);
     ck_assert_uint_ge(n_rows, 8);
     ck_assert_uint_eq(count(fit.out, ",Q,"), n_rows);
     ck_assert_uint_eq(count(fit.out, "\n"), n_constants + 2 * n_rows + 3);
