@@ -326,19 +326,19 @@ TEST(a_step_with_repeat_k_counts_k_times) {
 TEST(warnings_are_of_the_settings_or_of_the_summary) {
     for (int i = 0; i < WARNING_CODE_COUNT; i++) {
         const enum warning_code code = (enum warning_code)i;
-        bool is_of_settings =
-            code == WARNING_DECISIONS_MOVED || code == WARNING_HOST_ASSUMED ||
-            code == WARNING_HOST_FOREIGN || code == WARNING_PRICES_OTHER_BUILD ||
-            code == WARNING_PRICES_DIFFER || code == WARNING_MEMORY_AS_FREE ||
-            code == WARNING_PROFILE_OF_OTHER || code == WARNING_EXPERTS_BY_CHANCE ||
-            code == WARNING_ARCHITECTURE_UNKNOWN || code == WARNING_ANSWERS_ASSUMED ||
-            code == WARNING_SETTING_ASSUMED || code == WARNING_SETTING_UNUSED ||
-            code == WARNING_TRACE_ASSUMED || code == WARNING_COLUMNS_UNREAD ||
-            code == WARNING_REPEATED || code == WARNING_FEW_SEEDS ||
-            code == WARNING_NOT_DISTINGUISHABLE || code == WARNING_RUNS_DIFFER ||
-            code == WARNING_FEW_REQUESTS || code == WARNING_DEVICE_SHARED ||
-            code == WARNING_DEVICE_SLOWED || code == WARNING_PROCESS_STOPPED ||
-            code == WARNING_CLOCK_UNKNOWN;
+        bool is_of_settings = code == WARNING_DECISIONS_MOVED || code == WARNING_HOST_ASSUMED ||
+                              code == WARNING_HOST_FOREIGN || code == WARNING_PRICES_OTHER_BUILD ||
+                              code == WARNING_PRICES_DIFFER || code == WARNING_MEMORY_AS_FREE ||
+                              code == WARNING_PROFILE_OF_OTHER ||
+                              code == WARNING_EXPERTS_BY_CHANCE ||
+                              code == WARNING_ARCHITECTURE_UNKNOWN ||
+                              code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
+                              code == WARNING_SETTING_UNUSED || code == WARNING_TRACE_ASSUMED ||
+                              code == WARNING_COLUMNS_UNREAD || code == WARNING_REPEATED ||
+                              code == WARNING_FEW_SEEDS || code == WARNING_NOT_DISTINGUISHABLE ||
+                              code == WARNING_RUNS_DIFFER || code == WARNING_FEW_REQUESTS ||
+                              code == WARNING_DEVICE_SHARED || code == WARNING_DEVICE_SLOWED ||
+                              code == WARNING_PROCESS_STOPPED || code == WARNING_CLOCK_UNKNOWN;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
     }
 }
