@@ -618,7 +618,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),
     };
-    struct decode_rule rule;
+    struct decode_rule rule = {0};
     if (p->by_order) {
         rule = decoder_rule(decoder, p->system->decoder_state, &before);
         if (ranks_by_draws(p, &rule, &view)) {
