@@ -68,6 +68,20 @@ static __device__ __forceinline__ void copy_async(uint32_t to, const void *from,
                  : "memory");
 }
 
+/* Copies four bytes. */
+static __device__ __forceinline__ void copy_async_4(uint32_t to, const void *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ float2 shared_float2(uint32_t address) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
+                 : "=f"(v.x), "=f"(v.y)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ void copy_async_commit() {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }

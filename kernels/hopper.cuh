@@ -47,6 +47,17 @@ static __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+/* Arrives once the copies that this thread has begun are done. */
+static __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier)
+                 : "memory");
+}
+
+/* What ordinary and asynchronous copies have written is there for the tensor cores, too. */
+static __device__ __forceinline__ void fence_copied() {
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
 /* Arrives at the barrier of the same offset in another block of the cluster. */
 static __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, int block) {
     asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"

@@ -177,7 +177,7 @@ template <int D, int STAGES> struct attender {
                                  : "memory");
                 }
             }
-            asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+            fence_copied();
             named_barrier_sync(ALONE + number, 128);
         }
     }

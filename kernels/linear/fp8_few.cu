@@ -10,6 +10,7 @@
 #include "kernels/launches.h"
 #include "kernels/linear/few.cuh"
 #include "kernels/linear/fp8.cuh"
+#include "kernels/linear/fp8_wide.cuh"
 #include "kernels/linear/wgmma.cuh"
 
 enum {
@@ -51,16 +52,6 @@ struct few_place {
     uint32_t stages, full, empty, scales;
     int token, n_tokens;
 };
-
-/* By a thread: its copies of four bytes arrive at the barrier when they are done. */
-static __device__ __forceinline__ void scale_copy(uint32_t to, const float *from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
-}
-
-static __device__ __forceinline__ void scales_arrive(uint32_t barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier)
-                 : "memory");
-}
 
 /* By one warp: the steps [begin, end). A stage is full when weights, inputs and scales are there.
  */
@@ -106,22 +97,13 @@ few_feed(const struct few_place &place, const CUtensorMap *x_map, const CUtensor
         }
         if (SQUARES && X_TOO) {
             for (int token = lane; token < place.n_tokens; token += 32) {
-                scale_copy(place.scales + (at * WIDTH + token) * 4,
-                           fp8_scales_of_input(p, place.token + token) + step);
+                copy_async_4(place.scales + (at * WIDTH + token) * 4,
+                             fp8_scales_of_input(p, place.token + token) + step);
             }
-            scales_arrive(full);
+            barrier_arrive_copied(full);
         }
         __syncwarp();
     }
-}
-
-static __device__ __forceinline__ float2 shared_float2(uint32_t address) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
-                 : "=f"(v.x), "=f"(v.y)
-                 : "r"(address)
-                 : "memory");
-    return v;
 }
 
 /* The row of w that is a tile's row, the last one where there is none. */
@@ -134,53 +116,6 @@ static __device__ __forceinline__ int64_t weight_row(const struct fp8_product &p
         return row / 8 % 2 * n + min(output, n - 1);
     }
     return min(tile * (int64_t)TILE_ROWS + row, n - 1);
-}
-
-/* Two neighbouring codes in bf16. */
-static __device__ __forceinline__ uint32_t pair_expanded(uint32_t address) {
-    uint32_t pair;
-    asm volatile("{\n.reg .b16 codes, low, high;\n.reg .b32 halves;\n.reg .f32 first, second;\n"
-                 "ld.shared.b16 codes, [%1];\n"
-                 "cvt.rn.f16x2.e4m3x2 halves, codes;\n"
-                 "mov.b32 {low, high}, halves;\n"
-                 "cvt.f32.f16 first, low;\n"
-                 "cvt.f32.f16 second, high;\n"
-                 "cvt.rn.bf16x2.f32 %0, second, first;\n}\n"
-                 : "=r"(pair)
-                 : "r"(address)
-                 : "memory");
-    return pair;
-}
-
-/* A warpgroup's sums of a step, of 64 rows of codes from `weights` on by inputs in bf16: codes of
- * 16 channels are one chunk of a row. */
-template <int WIDTH>
-static __device__ __forceinline__ void step_sum_wide(float (&part)[WIDTH / 2], uint32_t weights,
-                                                     uint32_t inputs) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const uint32_t from = weights + row * FP8_STEP + lane % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint64_t b = operand_rows(inputs + half * WIDTH * 128);
-        uint32_t a[4][4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint32_t at = from + (((half * 4 + k) ^ (row & 7)) << 4);
-            a[k][0] = pair_expanded(at);
-            a[k][1] = pair_expanded(at + 8 * FP8_STEP);
-            a[k][2] = pair_expanded(at + 8);
-            a[k][3] = pair_expanded(at + 8 * FP8_STEP + 8);
-        }
-        wgmma_begin();
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            wgmma_m64k16_rows(part, a[k], b + k * 2, half + k > 0);
-        }
-        wgmma_commit();
-        if (half == 0 && WIDTH <= MOST_TOKENS) { /* else there are registers for both */
-            wgmma_wait<0>();
-        }
-    }
 }
 
 /* By the workers: a warpgroup's sums of 64 rows by WIDTH tokens, of n_steps steps from the scales
@@ -208,7 +143,8 @@ static __device__ __forceinline__ void few_sum(const struct few_place &place, in
         if constexpr (X_TOO) {
             wgmma_row_fp8<WIDTH>(part, weights, stage + WEIGHT_BYTES);
         } else {
-            step_sum_wide<WIDTH>(part, weights, stage + WEIGHT_BYTES);
+            fp8_sum_wide<WIDTH, WIDTH <= MOST_TOKENS>(part, weights, stage + WEIGHT_BYTES,
+                                                      WIDTH * 128);
         }
         float2 of_token[WIDTH / 8];
 #pragma unroll

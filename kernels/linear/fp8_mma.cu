@@ -27,10 +27,6 @@ static __device__ __forceinline__ uint32_t chunk_address(uint32_t base, int row,
     return base + (uint32_t)(row * 128 + ((chunk ^ (row & 7)) << 4));
 }
 
-static __device__ __forceinline__ void copy_async4(uint32_t to, const void *from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
-}
-
 /* 16 bytes of which `n` exist, 0, 8 or 16; rows begin at multiples of 8 bytes alone where `halves`.
  */
 static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, int n,
@@ -97,7 +93,7 @@ static __device__ __forceinline__ void copy_stage(const struct fp8_product &p, u
     }
     if (X_TOO && p.squares && threadIdx.x < TILE_TOKENS) {
         const int64_t token = min(first_token + (int)threadIdx.x, p.n_tokens - 1);
-        copy_async4(stage + SCALES_AT + threadIdx.x * 4, fp8_scales_of_input(p, token) + step);
+        copy_async_4(stage + SCALES_AT + threadIdx.x * 4, fp8_scales_of_input(p, token) + step);
     }
 }
 
@@ -115,15 +111,6 @@ static __device__ __forceinline__ uint32_t shared_word(uint32_t address) {
     uint32_t word;
     asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(word) : "r"(address) : "memory");
     return word;
-}
-
-static __device__ __forceinline__ float2 shared_float2(uint32_t address) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
-                 : "=f"(v.x), "=f"(v.y)
-                 : "r"(address)
-                 : "memory");
-    return v;
 }
 
 /* Two codes, in the upper bytes of the halves, as bf16: the exponent moves into place and is then

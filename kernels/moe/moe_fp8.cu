@@ -8,7 +8,7 @@
 #include "kernels/fp8.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
-#include "kernels/linear/wgmma.cuh"
+#include "kernels/linear/fp8_wide.cuh"
 #include "kernels/moe/ring.cuh"
 
 enum {
@@ -45,36 +45,6 @@ struct fp8_cut {
 };
 
 #if HOPPER_DEVICE
-/* By a thread, four bytes. */
-static __device__ __forceinline__ void scale_copy(uint32_t to, const void *from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
-}
-
-static __device__ __forceinline__ float2 shared_float2(uint32_t address) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
-                 : "=f"(v.x), "=f"(v.y)
-                 : "r"(address)
-                 : "memory");
-    return v;
-}
-
-/* Two neighbouring codes in bf16. */
-static __device__ __forceinline__ uint32_t pair_expanded(uint32_t address) {
-    uint32_t pair;
-    asm volatile("{\n.reg .b16 codes, low, high;\n.reg .b32 halves;\n.reg .f32 first, second;\n"
-                 "ld.shared.b16 codes, [%1];\n"
-                 "cvt.rn.f16x2.e4m3x2 halves, codes;\n"
-                 "mov.b32 {low, high}, halves;\n"
-                 "cvt.f32.f16 first, low;\n"
-                 "cvt.f32.f16 second, high;\n"
-                 "cvt.rn.bf16x2.f32 %0, second, first;\n}\n"
-                 : "=r"(pair)
-                 : "r"(address)
-                 : "memory");
-    return pair;
-}
-
 /* The row of an expert's weights that is a tile's row, a multiple of 8 of them, or the last such
  * eight where there is none. */
 template <bool GATED>
@@ -173,15 +143,15 @@ feeder_copy(const struct feeder<FEW, X_TOO> &own, const struct moe_product &prod
         }
     }
     if (own.w_scale) {
-        scale_copy(scales + threadIdx.x * 4, own.w_scale + step);
+        copy_async_4(scales + threadIdx.x * 4, own.w_scale + step);
     }
 #pragma unroll
     for (int i = 0; i < own.SCALES; i++) {
         const int pair = row + (chunk + i * 8) * ROWS_APART;
         if (pair < n_pairs) {
-            scale_copy(scales + (WEIGHT_SCALES + pair) * 4, x + (uint64_t)own.scaled[i] * 16 +
-                                                                product.n_inputs +
-                                                                (squares ? step * 4 : 0));
+            copy_async_4(scales + (WEIGHT_SCALES + pair) * 4, x + (uint64_t)own.scaled[i] * 16 +
+                                                                  product.n_inputs +
+                                                                  (squares ? step * 4 : 0));
         }
     }
 }
@@ -224,37 +194,6 @@ feed(struct stage_ring ring, const CUtensorMap *w_map, const struct moe_product 
     }
     copy_async_commit();
     copy_async_wait<0>();
-}
-
-/* A warpgroup's sums of a step, begun and committed: of 64 rows of codes from `weights` on by
- * inputs in bf16, 64 channels in half_bytes. Codes of 16 channels are one chunk of a row. */
-template <int WIDTH>
-static __device__ __forceinline__ void multiply_wide(float (&part)[WIDTH / 2], uint32_t weights,
-                                                     uint32_t inputs, int half_bytes) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const uint32_t from = weights + row * STEP + lane % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint64_t b = operand_rows(inputs + half * half_bytes);
-        uint32_t a[4][4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint32_t at = from + (((half * 4 + k) ^ (row & 7)) << 4);
-            a[k][0] = pair_expanded(at);
-            a[k][1] = pair_expanded(at + 8 * STEP);
-            a[k][2] = pair_expanded(at + 8);
-            a[k][3] = pair_expanded(at + 8 * STEP + 8);
-        }
-        wgmma_begin();
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            wgmma_m64k16_rows(part, a[k], b + k * 2, half + k > 0);
-        }
-        wgmma_commit();
-        if (half == 0) {
-            wgmma_wait<0>();
-        }
-    }
 }
 
 /* The scales of a thread's two rows of weights, where each row has one; else 1. */
@@ -316,7 +255,7 @@ multiply(struct stage_ring *ring, const struct moe_product &product, const struc
             if constexpr (X_TOO) {
                 wgmma_row_fp8<PART>(part, weights, inputs);
             } else {
-                multiply_wide<PART>(part, weights, inputs, product.max_pairs * 128);
+                fp8_sum_wide<PART, true>(part, weights, inputs, product.max_pairs * 128);
             }
             wgmma_wait<0>();
             promote<X_TOO, PART>(sum + at * PART / 2, part, w,

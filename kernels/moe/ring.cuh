@@ -21,17 +21,6 @@ static __device__ __forceinline__ void ring_advance(struct stage_ring *ring) {
     }
 }
 
-/* Arrives once the copies that this thread has begun are done. */
-static __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier)
-                 : "memory");
-}
-
-/* What ordinary and asynchronous copies have written is there for the tensor cores, too. */
-static __device__ __forceinline__ void fence_copied() {
-    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-}
-
 static __device__ __forceinline__ void tensor_copy_groups(uint32_t to, const CUtensorMap *map,
                                                           uint32_t barrier, int column, int group,
                                                           int expert) {
