@@ -166,4 +166,25 @@ static inline void check_bytes(const struct array *a, size_t n_bytes, const char
     free(got);
 }
 
+/* What was never written is poisoned on both sides. */
+static inline void check_all(const struct array *a, const char *name) {
+    check_bytes(a, a->n_bytes, name);
+}
+
+/* NaN in bf16 and in single: what a launch does not write stays so. */
+static inline void poison(struct array *a) {
+    must(cudaMemset(a->device, 0xff, a->n_bytes), "poison");
+}
+
+/* From first_byte on: rows that belong to no pair, and what lies behind the array. */
+static inline void check_untouched(const struct array *a, int64_t first_byte, const char *name) {
+    unsigned char *got = pull(a);
+    bool good = true;
+    for (size_t i = (size_t)first_byte; i < a->n_bytes; i++) {
+        good = good && got[i] == 0xff;
+    }
+    check(good, "%s: wrote past its pairs", name);
+    free(got);
+}
+
 #endif

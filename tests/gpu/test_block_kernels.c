@@ -16,11 +16,6 @@ static struct array *bytes_of(const uint8_t *values, int64_t n) {
     return a;
 }
 
-/* What was never written is poisoned on both sides. */
-static void check_all(const struct array *a, const char *name) {
-    check_bytes(a, a->n_bytes, name);
-}
-
 enum { MAX_B = 70, MAX_T = 5000 };
 
 enum paged_kind { MIXED, DECODE, BLOCKS, CAUSAL, ONE_LONG, CHECKED, KINDS };
@@ -151,7 +146,7 @@ static void test_paged(enum paged_kind kind, int head_size) {
                  s.furthest);
         call.invariant = paths[path].invariant;
         for (int round = 0; round < 2; round++) { /* the second finds the counters at rest */
-            must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+            poison(y);
             const cudaError_t status = paths[path].kernel(&call, NULL);
             if (status == cudaErrorNotSupported) {
                 break;
@@ -187,7 +182,7 @@ static void test_paged(enum paged_kind kind, int head_size) {
             alone.pages = (const int32_t *)page_table->device + (int64_t)r * max_pages;
             alone.n_requests = 1;
             alone.n_tokens = alone.max_queries = length;
-            must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+            poison(y);
             launched(kernel_paged_attention(&alone, NULL), name);
             char *got = pull(y);
             bool same = true;
@@ -429,7 +424,7 @@ static void test_pattern_attention(const struct patterned *p, const struct array
             name, sizeof name,
             "pattern attention, %s, %d requests, heads %d/%d of %d, blocks of %d, tokens <= %d",
             paths[path].name, p->b, p->n_heads, p->n_kv_heads, d, p->tokens, p->longest);
-        must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+        poison(y);
         const cudaError_t status = paths[path].kernel(&call, NULL);
         if (status == cudaErrorNotSupported) {
             continue;

@@ -17,10 +17,6 @@ enum { TWO_ROUNDINGS = 1 << 17 };
  * 4304 rows of heads of 64, where two roundings are bounded by 0.0156. */
 enum { KEYS_ROUNDED = 1 << 18 };
 
-static void check_all(const struct array *a, const char *name) {
-    check_bytes(a, a->n_bytes, name);
-}
-
 static struct array *scratch_new(void) {
     struct cudaDeviceProp device;
     must(cudaGetDeviceProperties(&device, 0), "properties");
@@ -308,7 +304,7 @@ static void test_block(int d) {
                  s.b, s.heads, s.kv_heads, d, own_cached ? ", own cached" : "");
         call.invariant = paths[path].invariant;
         for (int round = 0; round < 2; round++) {
-            must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+            poison(y);
             launched(paths[path].kernel(&call, NULL), name);
             check_rows(y, KERNEL_BF16, n * s.heads, d, d, KEYS_ROUNDED + d, name);
             void *got = pull(y);
@@ -392,7 +388,7 @@ static void test_paged(int d) {
                  "paged attention over fp8, %s, %d requests, heads %d/%d of %d, pages of %d",
                  paths[path].name, b, heads, kv_heads, d, page_rows);
         call.invariant = paths[path].invariant;
-        must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+        poison(y);
         launched(paths[path].kernel(&call, NULL), name);
         check_rows(y, KERNEL_BF16, n * heads, d, d, KEYS_ROUNDED + d, name);
     }
@@ -458,21 +454,6 @@ static const struct {
 } expert_paths[] = {{"chosen", kernel_moe_gate_up, kernel_moe_down},
                     {"mma", kernel_moe_gate_up_mma, kernel_moe_down_mma},
                     {"wgmma", kernel_moe_gate_up_wgmma, kernel_moe_down_wgmma}};
-
-static void poison(struct array *a) {
-    must(cudaMemset(a->device, 0xff, a->n_bytes), "poison");
-}
-
-/* Rows from n on are as they were poisoned. */
-static void check_untouched(const struct array *a, int64_t first_byte, const char *name) {
-    unsigned char *got = pull(a);
-    bool good = true;
-    for (size_t i = (size_t)first_byte; i < a->n_bytes; i++) {
-        good = good && got[i] == 0xff;
-    }
-    check(good, "%s: wrote past its pairs", name);
-    free(got);
-}
 
 /* The pairs of the last token alone have the bits that `down`, whose inputs lie by place, and
  * `gate_up` gave them among the others. */

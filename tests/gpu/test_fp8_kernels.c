@@ -171,7 +171,7 @@ static void test_norm_codes(int n_rows, int n, bool whole, bool adds) {
     void *sums = pull(residual);
     for (int both = 0; both < 2; both++) {
         push(residual);
-        must(cudaMemset(codes->device, 0xff, codes->n_bytes), "poison");
+        poison(codes);
         call.y = both ? again->device : NULL;
         call.codes = codes->device;
         call.group = group;
@@ -389,7 +389,7 @@ static cudaError_t run_path(const struct product *p, enum path path) {
 static void test_product(const struct shape *s, bool all) {
     struct product p = product_new(s);
     for (int path = 0; path < N_PATHS; path++) {
-        must(cudaMemset(p.y->device, 0xff, p.y->n_bytes), "poison");
+        poison(p.y);
         const cudaError_t status = run_path(&p, (enum path)path);
         if (status == cudaErrorNotSupported) {
             cudaGetLastError();
@@ -420,7 +420,7 @@ static void test_gated_codes(int tokens, int outputs, int inputs) {
         struct call_gate_up call = gate_up_call(&p);
         call.y = room->device;
         call.codes = codes->device;
-        must(cudaMemset(codes->device, 0xff, codes->n_bytes), "poison");
+        poison(codes);
         launched(path == FEW     ? kernel_gate_up_fp8_few(&call, NULL)
                  : path == TILES ? kernel_gate_up_fp8_tiles(&call, NULL)
                  : path == MMA   ? kernel_gate_up_fp8_mma(&call, NULL)

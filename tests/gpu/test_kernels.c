@@ -334,7 +334,7 @@ static void test_block(int kind, int d) { /* 0 random, 1 many small requests, 2 
     for (size_t path = 0; path < sizeof paths / sizeof paths[0]; path++) {
         void *first = NULL;
         for (int round = 0; round < 2; round++) { /* the second finds the counters at rest */
-            must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+            poison(y);
             const cudaError_t status = paths[path].kernel(&call, NULL);
             if (status == cudaErrorNotSupported) {
                 break;

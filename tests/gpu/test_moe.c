@@ -9,11 +9,6 @@
 
 static bool small;
 
-/* What was never written is poisoned on both sides. */
-static void check_all(const struct array *a, const char *name) {
-    check_bytes(a, a->n_bytes, name);
-}
-
 enum { MAX_TOKENS = 3000 };
 
 /* Tokens of requests, of each a run of the canvas with gaps. */
@@ -162,17 +157,6 @@ static const struct {
 } paths[] = {{"mma", kernel_moe_gate_up_mma, kernel_moe_down_mma},
              {"wgmma", kernel_moe_gate_up_wgmma, kernel_moe_down_wgmma}};
 
-/* Rows that belong to no pair, and what lies behind the array. */
-static void check_untouched(const struct array *a, int64_t first_byte, const char *name) {
-    unsigned char *got = pull(a);
-    bool good = true;
-    for (size_t i = (size_t)first_byte; i < a->n_bytes; i++) {
-        good = good && got[i] == 0xff;
-    }
-    check(good, "%s: wrote past its pairs", name);
-    free(got);
-}
-
 /* One token alone, among the same experts, has the same bits. */
 static void check_alone(const struct call_moe_gate_up *gate_up, const struct call_moe_down *down,
                         const int32_t *experts, const int32_t *place, int first_expert,
@@ -265,8 +249,8 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
                  "%s: %d tokens, %d active, experts %d .. %d of %d, crowd %d, C %d, F %d",
                  paths[path].name, n_tokens, n_active, first, first + n_experts - 1, all,
                  (int)crowd, n_channels, n_hidden);
-        must(cudaMemset(inner->device, 0xff, inner->n_bytes), "poison");
-        must(cudaMemset(outer->device, 0xff, outer->n_bytes), "poison");
+        poison(inner);
+        poison(outer);
         const cudaError_t status = paths[path].gate_up(&gate_up, NULL);
         if (status == cudaErrorNotSupported) {
             printf("%s is not supported\n", paths[path].name);
@@ -331,11 +315,11 @@ static void test_model(int n_tokens, int n_experts, int n_hidden) {
     must(cudaMemcpy(inner->host, inner->device, inner->n_bytes, cudaMemcpyDeviceToHost), "pull");
     launched(paths[0].down(&down, NULL), name);
     must(cudaMemcpy(outer->host, outer->device, outer->n_bytes, cudaMemcpyDeviceToHost), "pull");
-    must(cudaMemset(outer->device, 0xff, outer->n_bytes), "poison");
+    poison(outer);
     if (paths[1].down(&down, NULL) != cudaErrorNotSupported) {
         must(cudaDeviceSynchronize(), name);
         check_rows(outer, KERNEL_BF16, n, C, C, n_hidden, name);
-        must(cudaMemset(inner->device, 0xff, inner->n_bytes), "poison");
+        poison(inner);
         launched(paths[1].gate_up(&gate_up, NULL), name);
         check_rows(inner, KERNEL_BF16, n, n_hidden, n_hidden, C, name);
     }
