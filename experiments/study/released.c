@@ -1,11 +1,13 @@
 #include "experiments/study/released.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/condition.h"
 #include "sim/base/input/config.h"
 #include "sim/base/input/datadir.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"
@@ -62,28 +64,33 @@ static const char *const says[LINES] = {
     "as designed, simulated only as shipped (`unmask list systems` says why)",
     "stands for the code that was released, simulated only"};
 
-/* LINES: a system that is not shipped, or that cannot be read. */
-static enum line line_of(const char *name, struct released *released) {
+/* A system that is named, or LINES: it is not shipped, cannot be read, or was named before. */
+struct named {
+    enum line line;
+    char near[RELEASED_NAME_CHARS];
+};
+
+static void look_at(const char *name, struct named *out) {
     struct err err = {0};
-    const struct feature *lacked;
+    struct released released;
+    const struct feature *lacked = NULL;
+    *out = (struct named){.line = LINES};
     if (system_list(is_it, (void *)(uintptr_t)name, &err) != 1 ||
-        released_named(name, released, &err) != 0 || released_lacks(name, &lacked, &err) != 0) {
-        return LINES;
+        released_named(name, &released, &err) != 0 ||
+        (!released.is_published && released_lacks(name, &lacked, &err) != 0)) {
+        return;
     }
-    return released->is_published ? PUBLISHED : lacked != NULL ? AS_DESIGNED : RUN_LIVE;
+    out->line = released.is_published ? PUBLISHED : lacked != NULL ? AS_DESIGNED : RUN_LIVE;
+    memcpy(out->near, released.near, sizeof out->near);
 }
 
-/* A line of those of which it says the same, each once. Of designs also what was released. */
-static void print_those(const char *const *systems, size_t n, enum line line, FILE *out) {
+/* A line of those of which it says the same. Of designs also what was released. */
+static void print_those(const char *const *systems, const struct named *named, size_t n,
+                        enum line line, FILE *out) {
     char near[16 * RELEASED_NAME_CHARS] = "";
     size_t n_named = 0;
     for (size_t i = 0; i < n; i++) {
-        struct released released;
-        bool is_again = systems[i] == NULL;
-        for (size_t k = 0; !is_again && k < i; k++) {
-            is_again = systems[k] != NULL && strcmp(systems[k], systems[i]) == 0;
-        }
-        if (is_again || line_of(systems[i], &released) != line) {
+        if (named[i].line != line) {
             continue;
         }
         if (n_named == 0) {
@@ -92,8 +99,8 @@ static void print_those(const char *const *systems, size_t n, enum line line, FI
         fprintf(out, "%s%s", n_named > 0 ? ", " : "", systems[i]);
         n_named++;
         size_t used = strlen(near);
-        if (released.near[0] != '\0' && strstr(near, released.near) == NULL) {
-            snprintf(near + used, sizeof near - used, "%s%s", used > 0 ? ", " : "", released.near);
+        if (named[i].near[0] != '\0' && strstr(near, named[i].near) == NULL) {
+            snprintf(near + used, sizeof near - used, "%s%s", used > 0 ? ", " : "", named[i].near);
         }
     }
     if (n_named > 0) {
@@ -104,9 +111,21 @@ static void print_those(const char *const *systems, size_t n, enum line line, FI
 }
 
 void released_print(const char *const *systems, size_t n, FILE *out) {
-    for (int line = 0; line < LINES; line++) {
-        print_those(systems, n, (enum line)line, out);
+    struct named *named = mem_zeroed(n, sizeof *named);
+    for (size_t i = 0; i < n; i++) {
+        bool is_again = systems[i] == NULL;
+        for (size_t k = 0; !is_again && k < i; k++) {
+            is_again = systems[k] != NULL && strcmp(systems[k], systems[i]) == 0;
+        }
+        named[i].line = LINES;
+        if (!is_again) {
+            look_at(systems[i], &named[i]);
+        }
     }
+    for (int line = 0; line < LINES; line++) {
+        print_those(systems, named, n, (enum line)line, out);
+    }
+    free(named);
 }
 
 /* The model's name on Hugging Face, or ours where it has none there. */
