@@ -9,20 +9,13 @@ Peers, both products alone, on inputs that were gathered and quantised outside o
 torch._scaled_grouped_mm (fp8, scales of rows). `once` is the weights of the experts that have tokens, read once at the rate
 of a device copy.
 """
-import sys
-
 import torch
 
-ROWS = [32, 256, 1024, 4096]
-for argument in list(sys.argv):
-    if argument.startswith("rows="):
-        ROWS = [int(n) for n in argument[5:].split(",")]
-        sys.argv.remove(argument)
+import bench_kernels as bench
+import calls
+from bench_fp8 import codes, fp8, launched, quantised, row_bytes, tried
 
-import bench_kernels as bench  # noqa: E402: it reads the arguments
-import calls  # noqa: E402
-from bench_fp8 import codes, fp8, launched, quantised, row_bytes, tried  # noqa: E402
-
+ROWS = bench.rows_asked([32, 256, 1024, 4096])
 ACTIVE = 8
 SHAPES = {"llada2-mini": (256, 2048, 512), "llada-moe": (64, 2048, 1024)} # experts, channels, hidden
 

@@ -7,19 +7,13 @@ As bench_kernels.py: graphs over cold weights, interleaved rounds, medians. `byt
 outputs at the rate of a device copy, over the measured time.
 """
 import ctypes as c
-import sys
 
 import torch
 
-ROWS = [32, 512, 2048, 4096]
-for argument in list(sys.argv):
-    if argument.startswith("rows="):
-        ROWS = [int(n) for n in argument[5:].split(",")]
-        sys.argv.remove(argument)
+import bench_kernels as bench
+import calls
 
-import bench_kernels as bench  # noqa: E402: it reads the arguments
-import calls  # noqa: E402
-
+ROWS = bench.rows_asked([32, 512, 2048, 4096])
 LAYERS = 32
 PRODUCTS = [("qkv", 12288, 4096), ("output", 4096, 4096), ("gate-up", 24576, 4096), ("down", 4096, 12288)]
 E4M3 = torch.float8_e4m3fn

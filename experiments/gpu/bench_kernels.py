@@ -595,13 +595,18 @@ def bench_heads():
             torch.cuda.empty_cache()
 
 
+def rows_asked(default):
+    """The numbers of `rows=32,512` among the arguments, of benches that take it."""
+    return next(([int(n) for n in argument[5:].split(",")] for argument in sys.argv[3:] if argument.startswith("rows=")), default)
+
+
 def main(pieces):
     """Runs the bench_ functions that sys.argv names, else those of pieces, a dictionary."""
     status = lib.head_open(c.byref(head_handle))
     if status != 0:
         raise RuntimeError(f"head_open: CUDA error {status}")
     bench_ceilings()
-    for piece in sys.argv[3:] or pieces:
+    for piece in [argument for argument in sys.argv[3:] if not argument.startswith("rows=")] or pieces:
         try:
             pieces[piece]()
         except Exception as error: # one piece's failure must not cost the others' numbers
