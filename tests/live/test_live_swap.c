@@ -64,15 +64,21 @@ static struct system *open_kind(int i, const char *more) {
     return open_with(i, more, "swap.host_bytes=64MiB");
 }
 
+/* All that were served alone have the same tokens now that some were swapped out. */
+static void check_swapped(const struct served *plain, const struct served *swapped,
+                          const struct system *system) {
+    ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
+    check_outputs(swapped, system, together, N);
+    same_tokens(plain, swapped, N);
+    ck_assert_uint_gt(swapping.n_swaps, 4);
+}
+
 /* Whoever is swapped out when, and wherever in the pool it comes back to. */
 TEST_EACH(a_request_that_was_swapped_out_has_the_tokens_that_it_would_have_had, N_KINDS) {
     struct system *system = open_kind(_i, "max_requests=3");
     struct served *plain = serve_live(system, together, N);
     struct served *swapped = serve_swapping(system, 0, NULL, NULL);
-    ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
-    check_outputs(swapped, system, together, N);
-    same_tokens(plain, swapped, N);
-    ck_assert_uint_gt(swapping.n_swaps, 4);
+    check_swapped(plain, swapped, system);
     ck_assert(swapped->swap.n_out == swapping.n_swaps && swapped->swap.n_in == swapping.n_swaps);
     ck_assert_int_eq(swapped->swap.out_bytes, swapped->swap.in_bytes);
     ck_assert((swapped->swap.out_bytes > 0) == (system->rows.kind != ROW_NONE));
@@ -107,10 +113,7 @@ TEST_EACH(ranks_and_layers_with_a_window_swap, 6) {
                   *two = live_system_of(kinds[kind].system, kinds[kind].model, settings[1]);
     struct served *plain = serve_live(one, together, N);
     struct served *swapped = serve_swapping(two, 0, NULL, NULL);
-    ck_assert_msg(swapped->err.kind == ERR_NONE, "%s", swapped->err.text);
-    check_outputs(swapped, two, together, N);
-    same_tokens(plain, swapped, N);
-    ck_assert_uint_gt(swapping.n_swaps, 4);
+    check_swapped(plain, swapped, two);
     ck_assert_uint_eq(swapped->swap.n_in, swapping.n_swaps);
     ck_assert_int_gt(swapped->swap.in_bytes, 0);
     free(plain);
