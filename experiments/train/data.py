@@ -150,7 +150,7 @@ def moved(tokens, n, r):
             continue
         if r.random() < added:
             extra = r.choice(tokens) if r.random() < 0.5 else r.randrange(END_ID)
-            if token != END_ID or extra != END_ID and targets[-1:] != [END_ID]:  # nothing is too many behind the end
+            if token != END_ID or extra != END_ID and targets[-1:] != [END_ID]:  # after the end none is too many
                 ids.append(extra)
                 targets.append(DELETE_ID)
         ids.append(r.randrange(END_ID) if r.random() < wrong else token)

@@ -657,7 +657,7 @@ TEST(a_bound_is_a_pale_bar) {
 
 /* ---- sizes of text ---- */
 
-/* Whether a compressed part of a PDF sets text of so many points, as cairo writes it. */
+/* Whether a compressed part of a PDF sets text of a size in points, as cairo writes it. */
 static bool pdf_has_text_of(const char *path, const char *points) {
     static unsigned char bytes[1 << 20], plain[1 << 22];
     FILE *file = fopen(path, "rb");

@@ -334,8 +334,8 @@ static void test_limits(void) {
     check(kernel_condition(&condition, NULL) == cudaErrorInvalidValue, "12 channels");
     const struct call_renoise none = {.n_vocab = 8, .dtype = KERNEL_BF16};
     check(kernel_renoise(&none, NULL) == cudaSuccess, "no rows");
-    const struct call_renoise_combine nobody = {.n_rows = 1};
-    check(kernel_renoise_combine(&nobody, NULL) == cudaErrorInvalidValue, "no ranks");
+    const struct call_renoise_combine of_none = {.n_rows = 1};
+    check(kernel_renoise_combine(&of_none, NULL) == cudaErrorInvalidValue, "no ranks");
 }
 
 int main(int argc, char **argv) {

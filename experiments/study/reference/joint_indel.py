@@ -39,7 +39,7 @@ SETTINGS = [
 
 class Block:
     def __init__(self, model, x, setting, fixed=None):
-        """fixed: so many of its first positions are given; None: those that are not masks."""
+        """fixed: the number of its first positions that are given; None: all but the masks."""
         self.mask, self.setting = model.config.mask_token_id, setting
         self.post_limit = setting.get("max_post_edit_steps", 16)
         self.fixed = int((x != self.mask).sum()) if fixed is None else fixed
