@@ -35,8 +35,7 @@ enum { N_HANDED = 3 }; /* descriptors */
 enum { LOOK_NS = 50 * 1000, MOST_WAITS = 1023 };
 
 /* Who copies this file writes here what its file and the policy are called, for which reasons it
- * rejects, which of the methods that it may lack it has, and its flags: 0 or 1 each.
- */
+ * rejects, which of the methods that it may lack it has, and its flags: 0 or 1 each. */
 enum { NAME_BYTES = 128, REASON_BYTES = PLUGIN_MAX_NAME + 1 };
 static const volatile struct {
     char name[NAME_BYTES], shown[REASON_BYTES], reasons[SCHEDULER_MAX_REASONS][REASON_BYTES];
