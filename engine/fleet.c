@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/num.h"
 #include "sim/base/system.h"
 
 /* What a replica's thread is asked to do. */
@@ -17,6 +18,7 @@ struct replica_engine {
     struct live *live;
     bool has_thread;
     pthread_t thread;
+    pthread_cond_t asked; /* wakes this thread and no other */
     /* Under the fleet's lock. */
     enum job job;
     int (*call)(struct replica_engine *on, void *arguments, struct err *err);
@@ -31,7 +33,7 @@ struct fleet {
     uint32_t n;
     bool has_threads;
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    pthread_cond_t answered; /* wakes the loop, which alone waits for it */
     struct replica_engine replicas[];
 };
 
@@ -59,7 +61,7 @@ static void *serve(void *argument) {
     pthread_mutex_lock(&fleet->lock);
     for (;;) {
         while (on->job == JOB_NONE) {
-            pthread_cond_wait(&fleet->moved, &fleet->lock);
+            pthread_cond_wait(&on->asked, &fleet->lock);
         }
         if (on->job == JOB_LEAVE) {
             break;
@@ -68,7 +70,7 @@ static void *serve(void *argument) {
         on->status =
             on->job == JOB_CALL ? on->call(on, on->arguments, &on->err) : run_batch(on, &on->err);
         on->job = JOB_NONE;
-        pthread_cond_broadcast(&fleet->moved);
+        pthread_cond_signal(&fleet->answered);
     }
     pthread_mutex_unlock(&fleet->lock);
     return NULL;
@@ -76,7 +78,7 @@ static void *serve(void *argument) {
 
 static void ask(struct replica_engine *on, enum job job) {
     on->job = job;
-    pthread_cond_broadcast(&on->fleet->moved);
+    pthread_cond_signal(&on->asked);
 }
 
 /* Calls `call` in the thread that uses the replica's engine, after a batch that it has under way,
@@ -88,13 +90,13 @@ static int call_on(struct replica_engine *on,
         return call(on, arguments, err);
     }
     while (on->job != JOB_NONE) {
-        pthread_cond_wait(&on->fleet->moved, &on->fleet->lock);
+        pthread_cond_wait(&on->fleet->answered, &on->fleet->lock);
     }
     on->call = call;
     on->arguments = arguments;
     ask(on, JOB_CALL);
     while (on->job != JOB_NONE) {
-        pthread_cond_wait(&on->fleet->moved, &on->fleet->lock);
+        pthread_cond_wait(&on->fleet->answered, &on->fleet->lock);
     }
     if (on->status != 0) {
         *err = on->err;
@@ -293,7 +295,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
             return 0;
         }
         const int64_t nap_ns = 20000000;
-        system_condition_wait(&fleet->moved, &fleet->lock, left_ns < nap_ns ? left_ns : nap_ns);
+        system_condition_wait(&fleet->answered, &fleet->lock, left_ns < nap_ns ? left_ns : nap_ns);
     }
 }
 
@@ -308,7 +310,7 @@ static void settle(void *state) {
     struct fleet *fleet = state;
     for (uint32_t r = 0; r < fleet->n; r++) {
         while (fleet->replicas[r].job != JOB_NONE) {
-            pthread_cond_wait(&fleet->moved, &fleet->lock);
+            pthread_cond_wait(&fleet->answered, &fleet->lock);
         }
     }
 }
@@ -483,6 +485,26 @@ void fleet_set_ends(struct fleet *fleet, const struct end_tokens *ends) {
 
 /* ---- opening and closing ---- */
 
+/* Replicas on the host's processor share its memory, which is taken as it is written: each engine
+ * by itself finds room. What they write in any case is weights, tables and staging. */
+static int check_host_memory(const struct replica_engine *first, uint32_t n, struct err *err) {
+    const struct engine_device *device = &first->engine->device;
+    struct device_facts facts = {0};
+    int status = engine_device_err(device, device->table->facts(device->device, &facts),
+                                   "asking for its free memory", err);
+    const int64_t each =
+        first->engine->system->budget.weights_bytes + engine_memory(first->engine).side_bytes;
+    if (status != 0 || facts.capability != 0 || (n - 1) * each <= facts.free_bytes) {
+        return status;
+    }
+    char needs[32], has[32];
+    return err_world(err,
+                     "%" PRIu32 " replicas plan %s more memory than the first one on this "
+                     "machine, which has %s free",
+                     n, num_format_bytes(needs, sizeof needs, (double)((n - 1) * each)),
+                     num_format_bytes(has, sizeof has, (double)facts.free_bytes));
+}
+
 static int open_replica(struct replica_engine *on, void *arguments, struct err *err) {
     const struct fleet_request *asked = arguments;
     struct engine_request engine = asked->engine;
@@ -511,13 +533,12 @@ static int close_replica(struct replica_engine *on, void *arguments, struct err 
     return 0;
 }
 
-static int start_threads(struct fleet *fleet, struct err *err) {
-    for (uint32_t r = 0; r < fleet->n; r++) {
-        struct replica_engine *on = &fleet->replicas[r];
-        on->has_thread = pthread_create(&on->thread, NULL, serve, on) == 0;
-        if (!on->has_thread) {
-            return err_world(err, "no thread for replica %u", r);
-        }
+static int start_thread(struct replica_engine *on, struct err *err) {
+    pthread_cond_init(&on->asked, NULL);
+    on->has_thread = pthread_create(&on->thread, NULL, serve, on) == 0;
+    if (!on->has_thread) {
+        pthread_cond_destroy(&on->asked);
+        return err_world(err, "no thread for replica %u", (uint32_t)(on - on->fleet->replicas));
     }
     return 0;
 }
@@ -530,7 +551,7 @@ int fleet_open(const struct fleet_request *request, struct fleet **out, struct e
     fleet->n = n;
     fleet->has_threads = n > 1;
     pthread_mutex_init(&fleet->lock, NULL);
-    system_condition_init(&fleet->moved);
+    system_condition_init(&fleet->answered);
     pthread_mutex_lock(&fleet->lock);
     for (uint32_t r = 0; r < n; r++) {
         const int32_t stride = (int32_t)(r * settings->tensor_parallel);
@@ -538,10 +559,12 @@ int fleet_open(const struct fleet_request *request, struct fleet **out, struct e
         fleet->replicas[r].device =
             request->devices != NULL ? request->devices[r] : request->engine.device + stride;
     }
-    int status = fleet->has_threads ? start_threads(fleet, err) : 0;
+    int status = 0;
     for (uint32_t r = 0; status == 0 && r < n; r++) {
         struct replica_engine *on = &fleet->replicas[r];
-        status = call_on(on, open_replica, &asked, err);
+        status = fleet->has_threads ? start_thread(on, err) : 0;
+        status = status == 0 ? call_on(on, open_replica, &asked, err) : status;
+        status = status == 0 && r == 0 ? check_host_memory(on, n, err) : status;
         if (status == 0 && fleet->has_threads) {
             live_join(on->live, fleet->replicas[0].live, &fleet->lock);
         }
@@ -563,6 +586,7 @@ static void leave(struct replica_engine *on) {
         ask(on, JOB_LEAVE);
         pthread_mutex_unlock(&fleet->lock);
         pthread_join(on->thread, NULL);
+        pthread_cond_destroy(&on->asked);
         pthread_mutex_lock(&fleet->lock);
     }
 }
@@ -575,7 +599,7 @@ void fleet_close(struct fleet *fleet) {
         leave(&fleet->replicas[r]);
     }
     pthread_mutex_unlock(&fleet->lock);
-    pthread_cond_destroy(&fleet->moved);
+    pthread_cond_destroy(&fleet->answered);
     pthread_mutex_destroy(&fleet->lock);
     free(fleet);
 }

@@ -394,6 +394,15 @@ TEST(replicas_are_in_one_record_which_is_played_again_and_by_their_engines) {
     }
 }
 
+/* Each engine by itself finds room in memory that is taken as it is written. */
+TEST(replicas_that_the_host_has_no_memory_for_are_refused_before_they_are_opened) {
+    if (system_free_bytes() < INT64_C(40) << 30) {
+        complains(CLI("run", "--system", "dllm-serve", "--model", "llada-moe-tiny", "--roofline",
+                      LIVE, "--replicas", "1024", "--requests", "1"),
+                  1, " more memory than the first one on this machine, which has ");
+    }
+}
+
 TEST(an_interrupted_live_run_is_kept_as_incomplete) {
     const char *db = scratch_path("cut.db");
     /* One request at once, the next in a month. */

@@ -53,8 +53,9 @@ class Lists:
         drawn = min(max(drawn, low), high)
         return "%g" % drawn if parameter["unit"] == "1" and high < 10 else "%d" % drawn
 
-    def settings(self, rng, policies):
-        """--set of a few keys: of every system, and of what was chosen."""
+    def settings(self, rng, policies, is_live):
+        """--set of a few keys: of every system, and of what was chosen. Live replicas, of which each has
+        an engine, are few."""
         found = []
         of = {what: [p for p in keys if p["of"].startswith("every ") or p["of"] in policies]
               for what, keys in self.parameters.items()}
@@ -63,7 +64,9 @@ class Lists:
                                   "runtimes", "hosts"])]
             if keys:
                 parameter = rng.choice(keys)
-                found += ["--set", f"{parameter['key']}={self.value(rng, parameter)}"]
+                value = self.value(rng, parameter)
+                value = str(min(int(value), 8)) if is_live and parameter["key"] == "replicas" else value
+                found += ["--set", f"{parameter['key']}={value}"]
         return found
 
 
@@ -278,7 +281,7 @@ def run(lists, rng, folder, live=0.35):
     args += ["--replicas", str(rng.randint(2, 4))] if rng.random() < (0.2 if is_live else 0.3) else []
     if is_live and rng.random() < 0.15:
         args += ["--set", "tensor_parallel=2"]
-    args += lists.settings(rng, own) + extras(rng, is_live)
+    args += lists.settings(rng, own, is_live) + extras(rng, is_live)
     return args + workload(lists, rng, folder, is_live), is_live
 
 
