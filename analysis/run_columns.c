@@ -680,7 +680,7 @@ static const struct column resources[] = {
     {"engine", NO_AXIS, "figures of the real engine",
      "Wall and device time, bytes planned and metered.", OBJECT_BY(engine)},
     {"warnings", NO_AXIS, "what could mislead",
-     "A list of `code`, `value` and `text`: see [output.md](output.md).", OBJECT_BY(warnings)},
+     "A list of `code`, `value` and `text`: see [cautions.md](cautions.md).", OBJECT_BY(warnings)},
     {"identity", NO_AXIS, "what the run was made of",
      "`digest`, `build` and `inputs`: the program, and the SHA-256 of every file that it read.",
      OBJECT_BY(identity), .is_there = has_identity},

@@ -109,7 +109,8 @@ void calibration_note_operators(const struct calibration_request *request,
     }
     if (report->n_rounds == 1) {
         note(request, report,
-             "one round was measured: how much times vary is not known; more --minutes tell");
+             "only one round was measured, so that the spread of times is not known: give more "
+             "--minutes");
     }
     if (report->reference_drift > drifts) {
         note(request, report,
@@ -125,8 +126,7 @@ void calibration_note_steps(const struct calibration_request *request,
                             struct calibration_report *report) {
     if (report->n_left_out > 0) {
         note(request, report,
-             "the %zu longest whole steps were left out for want of time: more --minutes measure "
-             "them",
+             "the %zu longest whole steps were left out for want of time: give more --minutes",
              report->n_left_out);
     }
     if (report->n_fitted < report->n_fittable) {

@@ -395,10 +395,11 @@ void capacity_print_head(const struct capacities *c, FILE *out) {
 static void print_notes(const struct capacities *c, FILE *out) {
     fprintf(
         out,
-        "\nreq/s, x: the highest rate met, as its requests came, and over %s; values, attain_%% "
-        "and attained (attain_%% of req/s) at that rate;\nlimit, queue_%% (of the mean latency) "
-        "and GPU_%% (of the steps' time) at the first rate that misses; cannot tell: whether "
-        "the system keeps up with it\n"
+        "\nreq/s: the highest rate at which every objective is met, as requests came; x: that "
+        "over %s's\nobjectives' values, attain_%% and attained (attain_%% of req/s) are those at "
+        "that rate\nlimit, queue_%% (of the mean latency) and GPU_%% (of the steps' time) are "
+        "those at the lowest rate that misses an objective\nmisses first: which one it misses; "
+        "cannot tell: the run does not tell whether the system keeps up\n"
         "sustained at most: no scheduler serves more of such requests a second for long "
         "(`unmask bound`); no rate above it counts as met\n",
         c->configs[0].label);

@@ -331,8 +331,8 @@ static void print(const struct citing *c, const char *database) {
     size_t n = 0;
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
         if (c->n_of[code] > 0) {
-            printf("%s%s (%zu of %zu runs)", n++ == 0 ? "Cautions: " : ", ", warning_words[code],
-                   c->n_of[code], c->n);
+            printf("%s%s (%s, %zu of %zu runs)", n++ == 0 ? "Cautions: " : "; ",
+                   warning_meanings[code], warning_words[code], c->n_of[code], c->n);
         }
     }
     printf("%s", n > 0 ? ".\n" : "");
@@ -357,9 +357,9 @@ static void print_table(const struct citing *c) {
         }
     }
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
-        char of_all[96];
-        snprintf(of_all, sizeof of_all, "%s (%zu of %zu runs)", warning_words[code], c->n_of[code],
-                 c->n);
+        char of_all[WARNING_CHARS];
+        snprintf(of_all, sizeof of_all, "%s (%s, %zu of %zu runs)", warning_meanings[code],
+                 warning_words[code], c->n_of[code], c->n);
         if (c->n_of[code] > 0) {
             table_add(table, "s s", "Cautions", of_all);
         }

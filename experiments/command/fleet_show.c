@@ -217,16 +217,14 @@ void fleet_print(const struct capacities *c, FILE *out) {
     struct table *table = make_table(c);
     table_print(table, out);
     table_close(table);
-    fprintf(
-        out,
-        "\nreplicas: the fewest with which every seed meets the objectives, of %.6g requests/s; "
-        "values are each seed's at its own fewest; limit: of one replica fewer;\nrequests: as many "
-        "as it took "
-        "until the answer no longer moved; cheapest *: of all that meet them\n"
-        "is: a design of a paper or of ours, or a program that was published; %sone fewer misses: "
-        "what one replica fewer would "
-        "not meet\n",
-        c->found.fleet_req_s, c->prices != NULL ? "$/1000: for 1,000 requests; " : "");
+    fprintf(out,
+            "\nreplicas: the fewest with which every seed meets the objectives at %.6g requests/s; "
+            "objectives' values are means over seeds, each with the fewest replicas that it needs\n"
+            "one fewer misses: what one replica fewer would not meet; limit: what holds it back; "
+            "cannot tell: the run does not tell whether it keeps up\n"
+            "is: a design of a paper or of ours, or a published program; %srequests: as many as it "
+            "took until the answer no longer moved; cheapest *: of all rows\n",
+            c->found.fleet_req_s, c->prices != NULL ? "$/1000: for 1,000 requests; " : "");
     if (capacity_most_samples(c) > 1) {
         fprintf(out, "± and (to): %s\n", spread_note(capacity_most_samples(c), note));
     }

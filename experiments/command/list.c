@@ -14,6 +14,7 @@
 #include "sim/base/input/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/warning.h"
 #include "sim/decode/location.h"
 #include "sim/decode/process_file.h"
 #include "sim/memory/placement.h"
@@ -431,6 +432,13 @@ static void list_collectives(struct listing *out) {
     out->rows = collectives_table(out->err);
 }
 
+static void list_cautions(struct listing *out) {
+    out->rows = table_open("caution|meaning");
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        table_add(out->rows, "s s", warning_words[code], warning_meanings[code]);
+    }
+}
+
 static const struct section {
     const char *name;
     void (*list)(struct listing *out);
@@ -463,6 +471,7 @@ static const struct section {
     {"fields", list_fields, 0, "numbers of a run, with units: plots, --where"},
     {"collectives", list_collectives, 0, "what GPUs exchange, and what it takes"},
     {"features", list_features, 0, "what runs live, on the CPU and on GPUs, and what does not"},
+    {"cautions", list_cautions, 0, "what could mislead in a result: the last line, column note"},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
@@ -556,7 +565,7 @@ const struct command command_list = {
     .more =
         "KIND: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
         "workloads arrivals confidences lengths marks traces experiments hosts fields\n"
-        "collectives features. --json without a KIND has everything.",
+        "collectives features cautions. --json without a KIND has everything.",
     .options = options_of_list,
     .max_words = 1,
     .run = run,

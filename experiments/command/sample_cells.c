@@ -75,10 +75,12 @@ bool samples_have_intervals(const struct sample *samples, size_t n) {
 }
 
 void sample_explain_ratios(const char *base, FILE *out) {
-    fprintf(out,
-            "x tok/s, x mean: how many times as good as %s in throughput and in mean latency; no "
-            "throughputs where both keep up with the load, no latencies where one may not\n",
-            base);
+    fprintf(
+        out,
+        "x tok/s, x mean: how many times as good as %s in throughput and in mean latency; -: no "
+        "throughputs where both keep up with the load, no latencies where one of the two may "
+        "not keep up\n",
+        base);
 }
 
 void sample_explain(const struct sample *samples, size_t n, size_t n_seeds, FILE *out) {

@@ -213,8 +213,41 @@ static const char *why_none(const struct sweep *sweep, size_t point) {
     return NULL;
 }
 
+/* Codes of this point's warnings. People are spared those of every point, which the line of
+ * cautions has; `of_all` are those of every point, NULL where tables are for programs. */
+static const char *note_of(const struct sweep *sweep, size_t point, const bool *of_all,
+                           char out[WARNING_CODES_CHARS]) {
+    const struct warnings all = warnings_of(sweep, point);
+    struct warnings own = {0};
+    for (unsigned i = 0; i < all.n; i++) {
+        if (of_all == NULL || !of_all[all.items[i].code]) {
+            own.items[own.n++] = all.items[i];
+        }
+    }
+    return caution_codes(&own, out, WARNING_CODES_CHARS);
+}
+
+/* Which warnings every point with a result has; whether there are others. */
+static bool find_shared(const struct sweep *sweep, bool of_all[WARNING_CODE_COUNT]) {
+    size_t n_of[WARNING_CODE_COUNT] = {0}, n = 0;
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const struct warnings warnings = warnings_of(sweep, p);
+        n += sample_any(&sweep->samples[p]) != NULL;
+        for (unsigned i = 0; i < warnings.n; i++) {
+            n_of[warnings.items[i].code] +=
+                i == 0 || warnings.items[i].code != warnings.items[i - 1].code;
+        }
+    }
+    bool has_others = false;
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        of_all[code] = n_of[code] == n;
+        has_others = has_others || (n_of[code] > 0 && n_of[code] < n);
+    }
+    return has_others;
+}
+
 static void add_row(const struct sweep *sweep, const struct sample_units *units, bool has_offered,
-                    size_t point, struct table *table) {
+                    const bool *of_all, size_t point, struct table *table) {
     const struct sample *sample = &sweep->samples[point];
     const struct sample *base = &sweep->samples[base_of(sweep, point)];
     const json_t *any = sample_any(sample);
@@ -254,9 +287,8 @@ static void add_row(const struct sweep *sweep, const struct sample_units *units,
               sample_mean(sample, "rejected"),
               json_string_value(json_object_get(any, "profile_kind")));
     char codes[WARNING_CODES_CHARS];
-    struct warnings warnings = warnings_of(sweep, point);
     const char *why = why_none(sweep, point);
-    table_text(table, why != NULL ? why : caution_codes(&warnings, codes, sizeof codes));
+    table_text(table, why != NULL ? why : note_of(sweep, point, of_all, codes));
 }
 
 static void print_warnings(const struct sweep *sweep, FILE *out) {
@@ -305,8 +337,10 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     struct sample_units units = sample_units_of(sweep->samples, sweep->n_points);
     bool has_offered = samples_miss_rates(sweep->samples, sweep->n_points);
     struct table *table = open_table(sweep, &units);
+    bool of_all[WARNING_CODE_COUNT];
+    const bool has_notes = find_shared(sweep, of_all);
     for (size_t p = 0; p < sweep->n_points; p++) {
-        add_row(sweep, &units, has_offered, p, table);
+        add_row(sweep, &units, has_offered, table_is_csv() ? NULL : of_all, p, table);
     }
     table_print(table, out);
     table_close(table);
@@ -321,6 +355,10 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     sample_explain(sweep->samples, sweep->n_points, sweep->n_seeds, out);
     if (sweep->has_bound) {
         sample_bound_explain(sweep->n_seeds, out);
+    }
+    if (has_notes) {
+        fprintf(out, "note: cautions that not all rows have; `unmask list cautions` says what they "
+                     "mean\n");
     }
     sample_print_released(sweep->samples, sweep->n_points, out);
     print_warnings(sweep, out);

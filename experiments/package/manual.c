@@ -43,7 +43,7 @@ static const struct {
     {"endpoints", manual_endpoints}, {"pages", list_pages},
     {"bash", manual_bash},           {"zsh", manual_zsh},
     {"fish", manual_fish},           {"python", manual_python},
-    {"groups", manual_groups},
+    {"groups", manual_groups},       {"cautions", manual_cautions},
 };
 
 int main(int argc, char **argv) {
@@ -61,8 +61,9 @@ int main(int argc, char **argv) {
         }
     }
     if (status != 0) {
-        fprintf(stderr, "usage: manual commands|groups|group NAME|keys|features|fields|endpoints|"
-                        "pages|page NAME|bash|zsh|fish|python\n");
+        fprintf(stderr,
+                "usage: manual commands|groups|group NAME|keys|features|cautions|fields|endpoints|"
+                "pages|page NAME|bash|zsh|fish|python\n");
     }
     return fflush(stdout) != 0 ? ERR_WORLD : status;
 }

@@ -16,12 +16,13 @@ void manual_groups(FILE *out); /* their names, a line each */
 bool manual_group(const char *group, FILE *out);
 /* docs/reference/keys.md. */
 void manual_keys(FILE *out);
-/* docs/reference/features.md and fields.md. */
+/* docs/reference/features.md, cautions.md and fields.md. */
 void manual_features(FILE *out);
+void manual_cautions(FILE *out);
+void manual_fields(FILE *out);
 
 /* docs/reference/endpoints.md, of `unmask serve`. */
 void manual_endpoints(FILE *out);
-void manual_fields(FILE *out);
 
 /* unmask(1) where `command` is NULL, else the command's own page in roff. */
 void manual_page(const struct command *command, FILE *out);

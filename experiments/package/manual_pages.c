@@ -6,6 +6,7 @@
 #include "experiments/serve/api.h"
 #include "sim/base/build.h"
 #include "sim/base/input/datadir.h"
+#include "sim/base/warning.h"
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
 #include "sim/policy/plugin/registry.h"
@@ -218,6 +219,17 @@ void manual_features(FILE *out) {
     }
 }
 
+void manual_cautions(FILE *out) {
+    fprintf(out, "# Cautions\n\nWhat could mislead in a result. A terminal has them in one line at "
+                 "the end (`2 cautions: saturated (1 of 3), host assumed; --verbose explains`), "
+                 "JSON in `warnings`. `--verbose` prints a sentence for each, with its numbers. "
+                 "Made by `make reference`; `unmask list cautions` prints this table.\n\n"
+                 "| caution | what it means |\n|---|---|\n");
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        fprintf(out, "| `%s` | %s |\n", warning_words[code], warning_meanings[code]);
+    }
+}
+
 void manual_endpoints(FILE *out) {
     fprintf(out, "# Endpoints\n\nMade by `make reference` from the tables by which `unmask serve` "
                  "answers; [serve.md](../serve.md) says how it is used.\n\n");
@@ -248,7 +260,7 @@ void manual_keys(FILE *out) {
             "decoders and routers are read where `serves = on` as well, decoders' where "
             "`played = off`, hosts' as the key `host`. Nothing stands there for what is always "
             "read. A key that was set and that "
-            "nothing reads is a warning, `setting-unused` ([output.md](output.md)).\n");
+            "nothing reads is a warning, `setting-unused` ([cautions.md](cautions.md)).\n");
     key_heading("Systems",
                 "Of every system, in `experiments/study/systems.ini` or a file of your own.", out);
     keys("", "", system_params, system_n_params, out);

@@ -28,6 +28,7 @@ reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, a
 	    $(BUILD)/manual group $$group >docs/reference/commands/$$group.md || exit 1; done
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
 	$(Q)$(BUILD)/manual features >docs/reference/features.md
+	$(Q)$(BUILD)/manual cautions >docs/reference/cautions.md
 	$(Q)$(BUILD)/manual fields >docs/reference/fields.md
 	$(Q)$(BUILD)/manual endpoints >docs/reference/endpoints.md
 	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py

@@ -60,9 +60,10 @@ enum line { RUN_LIVE, AS_DESIGNED, PUBLISHED, LINES };
 
 static const char *const begins[LINES] = {"designs", "designs", "published"};
 static const char *const says[LINES] = {
-    "as designed, on our own runtime, which no one has released",
-    "as designed, simulated only as shipped (`unmask list systems` says why)",
-    "stands for the code that was released, simulated only"};
+    "what a paper describes, simulated on our own runtime: not a released program",
+    "what a paper describes: not a released program, and not run live as shipped "
+    "(`unmask list systems` says why)",
+    "stands for a released program: simulated only"};
 
 /* A system that is named, or LINES: it is not shipped, cannot be read, or was named before. */
 struct named {
@@ -105,7 +106,7 @@ static void print_those(const char *const *systems, const struct named *named, s
     }
     if (n_named > 0) {
         bool has_near = line != PUBLISHED && near[0] != '\0';
-        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; released code: " : "",
+        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; the released program: " : "",
                 has_near ? near : "");
     }
 }

@@ -44,6 +44,93 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_INCOMPLETE] = "incomplete",
 };
 
+const char *const warning_meanings[WARNING_CODE_COUNT] = {
+    [WARNING_SATURATED] =
+        "more requests came than the system can serve: latencies say how long the run was, so "
+        "compare throughput",
+    [WARNING_SATURATION_UNKNOWN] =
+        "the run does not tell whether the system keeps up with the load: more requests would",
+    [WARNING_REJECTED] =
+        "some requests were rejected: percentiles are of those that were served, goodput and "
+        "attainment count the others as missed; `compare --same-requests` takes those that every "
+        "system served",
+    [WARNING_OBJECTIVE_UNMEASURED] =
+        "an objective is about a time that no request has, such as TPOT where every answer is one"
+        " block: it counts as missed",
+    [WARNING_STARVED] =
+        "a request that had begun took no step for more than four times the mean latency: the "
+        "scheduler passed it over, or preempted it",
+    [WARNING_DECISIONS_ASSUMED] =
+        "how many tokens a pass commits is drawn from a statistical model (a decode process) that"
+        " was not fitted to this language model and workload",
+    [WARNING_DECISIONS_MOVED] =
+        "the decode process was fitted under another threshold, block size, temperature or "
+        "decoder",
+    [WARNING_HOST_ASSUMED] =
+        "the time that code takes on the host, the machine that the GPU is in, was assumed, not "
+        "measured",
+    [WARNING_HOST_FOREIGN] =
+        "the host's times are those of another machine: a published system keeps its paper's host"
+        " on any GPU (`--host` takes another)",
+    [WARNING_PRICES_TRANSFERRED] =
+        "a share of the operators' time is scaled from measurements of another GPU",
+    [WARNING_PRICES_ROOFLINE] =
+        "a share of the operators' time is computed from the data sheet, since no profile has it",
+    [WARNING_COLLECTIVES_ASSUMED] =
+        "a share of the time is what GPUs exchange over a link that was not measured, by a model "
+        "of such links",
+    [WARNING_PRICES_EXTRAPOLATED] =
+        "a share of the operators' time is of larger sizes than were measured",
+    [WARNING_PRICES_OTHER_BUILD] =
+        "a live run is compared with a profile that other kernels than the library's were "
+        "measured for, perhaps older ones",
+    [WARNING_PRICES_DIFFER] =
+        "what is compared is priced by kernels of different sources, or by two profiles of one "
+        "GPU: `--price-source one` takes one for all",
+    [WARNING_DEVICE_SHARED] =
+        "other programs computed on the device or the machine during a live run, so that its "
+        "times are not its own",
+    [WARNING_DEVICE_SLOWED] =
+        "heat or the power supply slowed the card during a live run, or its clock fell",
+    [WARNING_PROCESS_STOPPED] =
+        "the process was stopped and continued during a live run, or the machine slept",
+    [WARNING_MEMORY_AS_FREE] =
+        "the device has less memory free than the system plans: the live run takes what is free",
+    [WARNING_PROFILE_OF_OTHER] =
+        "the profile of `--profile` was measured with a model of another shape",
+    [WARNING_CLOCK_UNKNOWN] =
+        "the profile was measured at the card's highest clock and does not say how the card slows"
+        " under load",
+    [WARNING_EXPERTS_BY_CHANCE] =
+        "how many experts the mixture's router hits was never counted: prices are for as many as "
+        "chance would hit (`--set experts_hit=N`)",
+    [WARNING_ANSWERS_ASSUMED] =
+        "nothing says where texts end: answers are taken to fill the output",
+    [WARNING_ARCHITECTURE_UNKNOWN] =
+        "`config.json` names a class that is not known: the family of its `model_type` was taken",
+    [WARNING_TRACE_ASSUMED] =
+        "what the trace's times, hash ids or columns mean was found out from its rows and names",
+    [WARNING_COLUMNS_UNREAD] = "the trace has columns or keys that are not read",
+    [WARNING_REPEATED] = "the trace's rows are gone through several times to make as many requests",
+    [WARNING_SETTING_ASSUMED] =
+        "a setting of the system that its paper does not print was inferred",
+    [WARNING_SETTING_UNUSED] =
+        "a key or option was set that nothing reads in this run: the sentence says where it is "
+        "read",
+    [WARNING_FEW_SEEDS] =
+        "one seed does not tell how far a number moves with another one; or nothing is drawn, so "
+        "that all seeds are the same run",
+    [WARNING_NOT_DISTINGUISHABLE] =
+        "the interval of the difference between two systems contains zero: more seeds may tell "
+        "them apart",
+    [WARNING_RUNS_DIFFER] =
+        "runs that would be averaged are of different builds, or read files of different "
+        "contents: there is no mean",
+    [WARNING_FEW_REQUESTS] =
+        "hardly more requests come than run at once, so that the run ends before a queue forms",
+    [WARNING_INCOMPLETE] = "the run was cut short",
+};
+
 int warning_find(const char *word, size_t length) {
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
         if (strncmp(warning_words[code], word, length) == 0 &&

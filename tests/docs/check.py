@@ -28,6 +28,7 @@ MOST_NUMBERS = 2  # of a sentence
 SENTENCES_OVER = 0  # this many may have more; the number goes down, never up
 COMMANDS = "docs/reference/commands"  # a made page for each group of commands
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
+        "docs/reference/cautions.md": "cautions",
         "docs/reference/fields.md": "fields", "docs/reference/endpoints.md": "endpoints",
         "experiments/python/unmask/_options.py": "python"}
 RESULTS = "experiments/gpu/results"

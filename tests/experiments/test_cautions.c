@@ -56,11 +56,11 @@ TEST(verbose_prints_each_sentence_once_with_the_names_of_some) {
     cautions_of_all(&cautions, &of_all);
     cautions_count(&cautions, WARNING_REJECTED, 2);
     char *text = printed(&cautions);
-    ck_assert_str_eq(text, "warning      host-assumed: a host\n"
-                           "warning      saturated: half (b)\n"
-                           "warning      saturated: less (b)\n"
-                           "warning      few-seeds: one seed\n"
-                           "warning      rejected: 2 of 3 runs\n");
+    ck_assert_str_eq(text, "caution      host-assumed: a host\n"
+                           "caution      saturated: half (b)\n"
+                           "caution      saturated: less (b)\n"
+                           "caution      few-seeds: one seed\n"
+                           "caution      rejected: 2 of 3 runs\n");
     free(text);
 }
 
@@ -77,11 +77,9 @@ TEST(many_names_are_cut_short) {
     }
     cautions_add(&cautions, "without", &none);
     char *text = printed(&cautions);
-    ck_assert_str_eq(text, "warning      rejected: some (n0; n1; n2; n3; n4 and 4 others)\n");
+    ck_assert_str_eq(text, "caution      rejected: some (n0; n1; n2; n3; n4 and 4 others)\n");
     free(text);
 }
-
-#define SMALL "--requests", "3", "--roofline"
 
 /* The number of lines that begin so. */
 static size_t lines_with(const char *text, const char *start) {
@@ -91,6 +89,20 @@ static size_t lines_with(const char *text, const char *start) {
     }
     return n;
 }
+
+/* A code that a table prints can be looked up. */
+TEST(every_code_has_a_meaning_in_the_list) {
+    char *text = PRINTS("list", "cautions", "--format", "csv");
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        char start[64];
+        ck_assert_ptr_nonnull(warning_meanings[code]);
+        snprintf(start, sizeof start, "%s,", warning_words[code]);
+        ck_assert_msg(lines_with(text, start) == 1, "%s", start);
+    }
+    free(text);
+}
+
+#define SMALL "--requests", "3", "--roofline"
 
 /* Of every command that warns: one line, or with --verbose as many as JSON has warnings. */
 TEST(every_command_has_one_line_of_warnings_or_all_of_them) {
@@ -111,12 +123,12 @@ TEST(every_command_has_one_line_of_warnings_or_all_of_them) {
             words[n] = of[i][n];
         }
         char *text = cli_text(cli_run(&(const struct child){0}, words));
-        ck_assert_uint_eq(lines_with(text, "warning "), 0);
+        ck_assert_uint_eq(lines_with(text, "caution "), 0);
         ck_assert_msg(strstr(text, "; --verbose explains\n") != NULL, "%s: %s", words[0], text);
         free(text);
         words[n] = "--verbose";
         text = cli_text(cli_run(&(const struct child){0}, words));
-        ck_assert_uint_gt(lines_with(text, "warning "), 0);
+        ck_assert_uint_gt(lines_with(text, "caution "), 0);
         ck_assert_ptr_null(strstr(text, "--verbose explains"));
         free(text);
     }

@@ -69,14 +69,14 @@ static void print_lines(const struct cautions *c, FILE *out) {
     const char *line;
     json_t *names;
     json_object_foreach(c->lines, line, names) {
-        fprintf(out, "%-13s%s", "warning", line);
+        fprintf(out, "%-13s%s", "caution", line);
         if (json_array_size(names) > 0 && json_array_size(names) < c->n) {
             print_names(names, out);
         }
         fputc('\n', out);
     }
     if (c->n_none > 0) {
-        fprintf(out, "%-13sno result: %zu of %zu runs do not fit their GPU\n", "warning", c->n_none,
+        fprintf(out, "%-13sno result: %zu of %zu runs do not fit their GPU\n", "caution", c->n_none,
                 c->n);
     }
 }

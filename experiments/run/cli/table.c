@@ -336,6 +336,10 @@ bool table_is_text(void) {
     return used == TABLE_TEXT;
 }
 
+bool table_is_csv(void) {
+    return used == TABLE_CSV;
+}
+
 bool table_flush(void) {
     return tables == NULL || (fflush(tables) == 0 && !ferror(tables));
 }

@@ -50,6 +50,7 @@ extern const char *const table_format_words[TABLE_CSV + 2]; /* NULL ends them */
 int table_use_format(enum table_format format, struct err *err);
 
 bool table_is_text(void); /* whether they are printed among the rest */
+bool table_is_csv(void);  /* whether programs read them */
 
 /* Writes out what was printed of tables; false where that failed, with errno. */
 bool table_flush(void);
