@@ -60,10 +60,9 @@ enum line { RUN_LIVE, AS_DESIGNED, PUBLISHED, LINES };
 
 static const char *const begins[LINES] = {"designs", "designs", "published"};
 static const char *const says[LINES] = {
-    "what a paper describes, simulated on our own runtime: not a released program",
-    "what a paper describes: not a released program, and not run live as shipped "
-    "(`unmask list systems` says why)",
-    "stands for a released program: simulated only"};
+    "no released programs, on our own runtime",
+    "no released programs, simulated only as shipped (`unmask list systems` says why)",
+    "stand for released programs, simulated only"};
 
 /* A system that is named, or LINES: it is not shipped, cannot be read, or was named before. */
 struct named {
@@ -106,7 +105,7 @@ static void print_those(const char *const *systems, const struct named *named, s
     }
     if (n_named > 0) {
         bool has_near = line != PUBLISHED && near[0] != '\0';
-        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; the released program: " : "",
+        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; released: " : "",
                 has_near ? near : "");
     }
 }
