@@ -579,6 +579,13 @@ const struct command command_explain = {
     .name = "explain",
     .words = "",
     .doc = "one step's time by operator: compute, bandwidth, launches, host",
+    .more =
+        "In the table `bound` is what limits an operator: compute, bandwidth (of memory), launch\n"
+        "(of the kernel), latency or link (of an exchange between GPUs). `price` says how its "
+        "time\n"
+        "was found: exact (that size is in the profile), interpolated, extrapolated, or roofline\n"
+        "(from the data sheet). `from` is the source: measured, imported (published by others),\n"
+        "transferred (from another GPU) or assumed.",
     .options = options_of_explain,
     .run = run,
 };

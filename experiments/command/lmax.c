@@ -440,7 +440,9 @@ const struct command command_lmax = {
         "The first step counts, with every output position masked; canvases go beyond the\n"
         "model's positions too. allocator = torch, torch-expandable and torch-compile replay\n"
         "what eager or compiled PyTorch asks for in a whole run, the first step twice and then\n"
-        "with fewer and fewer masked positions, through the models of `unmask plan allocator`.",
+        "with fewer and fewer masked positions, through the models of `unmask plan allocator`.\n"
+        "`bound` is what stops a longer canvas: the peak while attention, FFN or logits run,\n"
+        "fragmentation (the tensors would fit, but not between the others), or nothing.",
     .options = options_of_lmax,
     .run = run,
 };
