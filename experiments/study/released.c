@@ -105,7 +105,7 @@ static void print_those(const char *const *systems, const struct named *named, s
     }
     if (n_named > 0) {
         bool has_near = line != PUBLISHED && near[0] != '\0';
-        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; released: " : "",
+        fprintf(out, ": %s%s%s\n", says[line], has_near ? "; nearest released: " : "",
                 has_near ? near : "");
     }
 }
