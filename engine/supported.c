@@ -190,10 +190,10 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, WHERE_CUDA, "gelu with products in fp8", gates_fp8, "those gate by silu",
      "storage.weights = bf16"},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
-     reads_other_logits, "the host draws tokens from them",
+     reads_other_logits,
+     "a kernel draws tokens from them, and the next step reads what this one expects",
      "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "
-     "and "
-     "chunk_search = none"},
+     "and chunk_search = none"},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
      "runtime = unmask"},
     {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,
@@ -213,9 +213,8 @@ const struct feature feature_table[] = {
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
-     "the engine divides logits where they are stored and drawn from",
-     "runtime.fused_head = off and another decoder than credit, iteration = plain, or "
-     "temperature = 1"},
+     "the engine divides logits that are stored, and credit is added to them as they are",
+     "runtime.fused_head = off and another decoder than credit, or temperature = 1"},
     {OF_SYSTEM, LIVE, "pages of no power of two from 4 to 256 rows", has_odd_pages,
      "the engine's kernels find the page of a row by a shift", "page_tokens = 16"},
     {OF_SYSTEM, LIVE, "logits of which a part is sampled (sample_scope = output)", samples_a_part,

@@ -647,14 +647,11 @@ static int check_drawing(const struct system *s, struct err *err) {
                          "own: set unroll.maximum = 1",
                          settings->unroll_maximum);
     }
-    if (s->decoder->credit != NULL || settings->iteration == ITERATION_SMOOTH) {
-        return err_usage(err,
-                         "%s reads the most likely tokens and their probabilities: it does "
-                         "not go with sampling, top_k and top_p",
-                         s->decoder->credit != NULL ? "a decoder that gives credit"
-                                                    : "iteration = smooth");
-    }
-    return 0;
+    return s->decoder->credit == NULL
+               ? 0
+               : err_usage(err, "a decoder that gives credit reads the most likely tokens and "
+                                "their probabilities: it does not go with sampling, top_k and "
+                                "top_p");
 }
 
 static int check_smoothing(const struct system *s, struct err *err) {
