@@ -42,10 +42,6 @@ static bool shares_parts_of_pages(const struct system *s) {
            s->settings.block_tokens % s->settings.page_tokens != 0;
 }
 
-static bool chooses_unrolled(const struct system *s) {
-    return s->decoder->choose != NULL && s->settings.unroll_maximum > 1;
-}
-
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
     return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
@@ -208,8 +204,6 @@ const struct feature feature_table[] = {
      NULL},
     {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
      "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
-    {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
-     "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,

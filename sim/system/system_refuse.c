@@ -234,6 +234,12 @@ static int check_rows(const struct system *s, struct err *err) {
                          "is known, and decoder %s does: set unroll.maximum = 1",
                          settings->unroll_maximum, s->decoder->policy.name);
     }
+    if (settings->unroll_maximum > 1 && s->decoder->choose != NULL) {
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps together, and decoder %s chooses on the "
+                         "host after each: set unroll.maximum = 1",
+                         settings->unroll_maximum, s->decoder->policy.name);
+    }
     if (s->rows.kind == ROW_FEATURES && settings->kv_layout == KV_PAGES) {
         return err_usage(err,
                          "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
