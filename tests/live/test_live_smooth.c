@@ -396,6 +396,22 @@ TEST(without_weight_it_draws_and_tempers_as_plain_steps_do) {
     }
 }
 
+/* From the second step on they are above the threshold, and more than one commits. */
+TEST(confidences_are_of_the_temperature) {
+    static const char *const temperatures[] = {"temperature=1", "temperature=0.1"};
+    size_t n_steps[2];
+    for (int i = 0; i < 2; i++) {
+        struct system *system =
+            SMOOTH("llada-tiny", "cache=dual", temperatures[i], "decoder=threshold",
+                   "decoder.threshold=0.05", "iteration.threshold_decay=1");
+        struct served *served = serve_well(system, together);
+        n_steps[i] = served->n_steps;
+        free(served);
+        system_close(system);
+    }
+    ck_assert_uint_lt(n_steps[1], n_steps[0]);
+}
+
 static struct {
     int64_t owner[1024]; /* canvas position that was kept in a place last, + 1 */
     int32_t places[256];
