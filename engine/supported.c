@@ -42,10 +42,6 @@ static bool shares_parts_of_pages(const struct system *s) {
            s->settings.block_tokens % s->settings.page_tokens != 0;
 }
 
-static bool chooses_unrolled(const struct system *s) {
-    return s->decoder->choose != NULL && s->settings.unroll_maximum > 1;
-}
-
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
     return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
@@ -190,10 +186,10 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, WHERE_CUDA, "gelu with products in fp8", gates_fp8, "those gate by silu",
      "storage.weights = bf16"},
     {OF_DECODER, LIVE, "canvases of random tokens without all logits of a step at once",
-     reads_other_logits, "the host draws tokens from them",
+     reads_other_logits,
+     "a kernel draws tokens from them, and the next step reads what this one expects",
      "decoder = renoise, runtime.fused_head = off, runtime.sampler_bytes = 0, logit_chunk_rows = 0 "
-     "and "
-     "chunk_search = none"},
+     "and chunk_search = none"},
     {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
      "runtime = unmask"},
     {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,
@@ -208,14 +204,11 @@ const struct feature feature_table[] = {
      NULL},
     {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
      "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
-    {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
-     "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
-     "the engine divides logits where they are stored and drawn from",
-     "runtime.fused_head = off and another decoder than credit, iteration = plain, or "
-     "temperature = 1"},
+     "the engine divides logits that are stored, and credit is added to them as they are",
+     "runtime.fused_head = off and another decoder than credit, or temperature = 1"},
     {OF_SYSTEM, LIVE, "pages of no power of two from 4 to 256 rows", has_odd_pages,
      "the engine's kernels find the page of a row by a shift", "page_tokens = 16"},
     {OF_SYSTEM, LIVE, "logits of which a part is sampled (sample_scope = output)", samples_a_part,

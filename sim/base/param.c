@@ -86,11 +86,15 @@ static int bad_value(const struct param *param, const char *owner, const char *p
         return err_unknown(err, "%s: '%s' is not a value for %s of %s: expected one of %s", place,
                            text, param->name, owner, words);
     }
+    char unit[64] = "";
+    if (strcmp(param->unit, "1") != 0) {
+        snprintf(unit, sizeof unit, " (%s%s)", param->unit,
+                 strcmp(param->unit, "ns") == 0 ? ", or with a unit: us, ms or s" : "");
+    }
     return err_unknown(
-        err, "%s: '%s' is not a value for %s of %s: expected %s from %.10g to %.10g (%s%s)", place,
-        text, param->name, owner, param->type == PARAM_F64 ? "a number" : "a whole number",
-        param->min, param->max, param->unit,
-        strcmp(param->unit, "ns") == 0 ? ", or with a unit: us, ms or s" : "");
+        err, "%s: '%s' is not a value for %s of %s: expected %s from %.10g to %.10g%s", place, text,
+        param->name, owner, param->type == PARAM_F64 ? "a number" : "a whole number", param->min,
+        param->max, unit);
 }
 
 int param_set(const struct param *table, size_t n, void *state, const char *owner,

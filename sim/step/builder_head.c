@@ -287,16 +287,18 @@ static int add_stored_logits(struct builder *b, int normed) {
     if (ranks_read_logits(b)) {
         decided = add_combination(b, decided);
     }
-    if (m->uniform_noise && b->options->sampler_bytes == 0) {
+    const bool renoises = m->uniform_noise && b->options->sampler_bytes == 0;
+    if (renoises) {
         (void)add_renoising(b, read, decided);
-    } else if (b->options->draws) {
+    }
+    if (expected >= 0) { /* ranks work it out by the confidences that draws and credit change */
+        add_expectation(b, logits, decided, probabilities, expected);
+    }
+    if (b->options->draws && !renoises) {
         add_draw(b, read, decided);
     }
     if (earned >= 0) {
         add_credit(b, logits, decided, earned);
-    }
-    if (expected >= 0) {
-        add_expectation(b, logits, decided, probabilities, expected);
     }
     if (b->options->host_reads_logits) {
         graph_add_barrier(g, logits);

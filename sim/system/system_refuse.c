@@ -234,6 +234,12 @@ static int check_rows(const struct system *s, struct err *err) {
                          "is known, and decoder %s does: set unroll.maximum = 1",
                          settings->unroll_maximum, s->decoder->policy.name);
     }
+    if (settings->unroll_maximum > 1 && s->decoder->choose != NULL) {
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps together, and decoder %s chooses on the "
+                         "host after each: set unroll.maximum = 1",
+                         settings->unroll_maximum, s->decoder->policy.name);
+    }
     if (s->rows.kind == ROW_FEATURES && settings->kv_layout == KV_PAGES) {
         return err_usage(err,
                          "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
@@ -647,14 +653,11 @@ static int check_drawing(const struct system *s, struct err *err) {
                          "own: set unroll.maximum = 1",
                          settings->unroll_maximum);
     }
-    if (s->decoder->credit != NULL || settings->iteration == ITERATION_SMOOTH) {
-        return err_usage(err,
-                         "%s reads the most likely tokens and their probabilities: it does "
-                         "not go with sampling, top_k and top_p",
-                         s->decoder->credit != NULL ? "a decoder that gives credit"
-                                                    : "iteration = smooth");
-    }
-    return 0;
+    return s->decoder->credit == NULL
+               ? 0
+               : err_usage(err, "a decoder that gives credit reads the most likely tokens and "
+                                "their probabilities: it does not go with sampling, top_k and "
+                                "top_p");
 }
 
 static int check_smoothing(const struct system *s, struct err *err) {

@@ -168,9 +168,9 @@ const char *system_collectives(const struct system *s, char *text, size_t size) 
 
 bool system_reads_logits(const struct system *s) {
     const struct settings *settings = &s->settings;
-    bool is_plain = s->decoder->credit == NULL && settings->iteration != ITERATION_SMOOTH;
+    bool adds_credit = s->decoder->credit != NULL;
     bool stores_logits = !s->runtime.fused_head && settings->allocator == ALLOCATOR_PLANNED;
-    bool tempers = settings->temperature != 1 && s->runtime.engine && stores_logits && is_plain;
+    bool tempers = settings->temperature != 1 && s->runtime.engine && stores_logits && !adds_credit;
     return settings->sampling || settings->top_k > 0 || settings->top_p < 1 || tempers;
 }
 

@@ -56,8 +56,7 @@ static const struct {
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
     {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
     {"prefix_caching = on with", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
-    {"choices of the host", NULL, NULL, NULL}, /* no built-in decoder: tests/sim/test_unroll.c */
-    {"rules that rank", NULL, NULL, NULL},     /* changed below */
+    {"rules that rank", NULL, NULL, NULL}, /* changed below */
     {"a temperature other", "dllm-serve", "llada-tiny",
      "temperature=0.8 runtime.fused_head=on probabilities=kept storage.weights=f32"},
     {"pages of no power", "sdar", "sdar-tiny", "page_tokens=5 storage.weights=f32"},

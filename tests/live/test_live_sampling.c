@@ -111,10 +111,11 @@ TEST(what_does_not_go_with_sampling_is_refused) {
             "sampling = on or temperature = 1",
             GENERATE, "--set", "temperature=0.8", "--set", "probabilities=model");
     REFUSES(2,
-            "the engine divides logits where they are stored and drawn from; set "
-            "runtime.fused_head = off and another decoder than credit, iteration = plain, or "
-            "temperature = 1",
+            "the engine divides logits that are stored, and credit is added to them as they are; "
+            "set runtime.fused_head = off and another decoder than credit, or temperature = 1",
             GENERATE, "--set", "temperature=0.8", "--set", "runtime.fused_head=on");
+    REFUSES(2, "credit is added to them as they are; set", GENERATE, "--set", "temperature=0.8",
+            "--set", "decoder=credit");
 }
 
 /* A trace says what was drawn; it is played, and no process is fitted to it. */

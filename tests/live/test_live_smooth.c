@@ -370,6 +370,48 @@ TEST(without_weight_it_decides_as_plain_steps_do) {
     }
 }
 
+/* A step's expectation is of its logits, whatever is drawn from them and at what temperature. */
+TEST(without_weight_it_draws_and_tempers_as_plain_steps_do) {
+    static const char *const settings[][2] = {{"sampling=on", "temperature=1.3"},
+                                              {"temperature=0.5", "decoder=threshold"}};
+    for (int i = 0; i < 2; i++) {
+        const char *one = settings[i][0], *other = settings[i][1];
+        const char *threshold = i == 0 ? "decoder=fixed" : "decoder.threshold=1";
+        struct system *systems[] = {
+            SMOOTH("llada-tiny", "cache=dual", threshold, one, other, "iteration.weight_init=0",
+                   "iteration.weight_growth=0", "iteration.threshold_decay=0"),
+            SMOOTH("llada-tiny", "cache=dual", threshold, one, other, "iteration=plain"),
+            SMOOTH("llada-tiny", "cache=dual", threshold, one, other, "iteration.weight_init=1",
+                   "iteration.weight_most=1", "iteration.threshold_decay=0")};
+        struct served *served[3];
+        for (int s = 0; s < 3; s++) {
+            served[s] = serve_well(systems[s], together);
+        }
+        same_tokens(served[0], served[1], N);
+        ck_assert(!has_same_tokens(served[0], served[2]));
+        for (int s = 0; s < 3; s++) {
+            free(served[s]);
+            system_close(systems[s]);
+        }
+    }
+}
+
+/* From the second step on they are above the threshold, and more than one commits. */
+TEST(confidences_are_of_the_temperature) {
+    static const char *const temperatures[] = {"temperature=1", "temperature=0.1"};
+    size_t n_steps[2];
+    for (int i = 0; i < 2; i++) {
+        struct system *system =
+            SMOOTH("llada-tiny", "cache=dual", temperatures[i], "decoder=threshold",
+                   "decoder.threshold=0.05", "iteration.threshold_decay=1");
+        struct served *served = serve_well(system, together);
+        n_steps[i] = served->n_steps;
+        free(served);
+        system_close(system);
+    }
+    ck_assert_uint_lt(n_steps[1], n_steps[0]);
+}
+
 static struct {
     int64_t owner[1024]; /* canvas position that was kept in a place last, + 1 */
     int32_t places[256];

@@ -251,32 +251,14 @@ TEST(what_follows_from_each_step_s_commits_is_refused) {
                    (const char *const[]){"unroll.maximum=2", "logit_scope=masked", NULL},
                    "unroll.maximum = 2 starts steps before what those before them commit is known, "
                    "and logit_scope = masked runs what is left: set unroll.maximum = 1");
+    assert_refused(
+        "dinfer-block-diffusion",
+        (const char *const[]){"unroll.maximum=3", "decoder=entropy-blocks", NULL},
+        "unroll.maximum = 3 starts steps together, and decoder entropy-blocks chooses on "
+        "the host after each: set unroll.maximum = 1");
     assert_refused("fast-dllm", (const char *const[]){"unroll.maximum=0", NULL},
                    "test: '0' is not a value for unroll.maximum of the system: expected a whole "
                    "number from 1 to 64 (steps)");
-}
-
-static uint32_t choose_all(const void *state, const struct request *request,
-                           const struct decode_seen *seen, uint8_t *commit) {
-    (void)state, (void)request;
-    memset(commit, 1, seen->n);
-    return seen->n;
-}
-
-TEST(a_decoder_on_the_host_is_refused_live) {
-    struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold");
-    struct decoder host = *system->decoder;
-    host.rule = NULL;
-    host.choose = choose_all;
-    system->decoder = &host;
-    system->settings.unroll_maximum = 4;
-    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "it chooses after each step, and unrolled steps start before; set "
-                          "unroll.maximum = 1");
-    system_close(system);
 }
 
 /* Whatever host_mode says of launches, and whether steps are skipped ahead or not. */

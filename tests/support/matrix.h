@@ -412,6 +412,10 @@ static inline bool smooth_config(size_t i, struct matrix_config *out) {
         {"sdar", "sdar-tiny", EXACT, PLAYED,
          "runtime=unmask prefix_caching=off page_tokens=4 decoder=threshold "
          "decoder.threshold=0.008"},
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "cache=dual decoder=threshold decoder.threshold=0.004 sampling=on temperature=1.2"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE,
+         "cache=prefix decoder=threshold decoder.threshold=0.02 temperature=0.8"},
     };
     if (i >= sizeof lines / sizeof lines[0]) {
         return false;

@@ -271,8 +271,8 @@ TEST(a_wrong_workload_is_explained_in_one_sentence) {
                   X ":5: there are no arrivals 'poison'; did you mean 'poisson'?");
     check_refused(DRAWN "arrivals = gamma\nrate = 1\narrivals.cvs = 2\n",
                   X ":7: gamma has no parameter 'cvs'; did you mean 'cv'?");
-    check_refused(DRAWN "arrivals = gamma\nrate = 1\narrivals.cv = 99\n", X
-                  ":7: '99' is not a value for cv of gamma: expected a number from 0.05 to 10 (1)");
+    check_refused(DRAWN "arrivals = gamma\nrate = 1\narrivals.cv = 99\n",
+                  X ":7: '99' is not a value for cv of gamma: expected a number from 0.05 to 10");
     check_refused(DRAWN "arrivals = poisson\n",
                   X ": found no rate, which arrivals = poisson needs");
     check_refused(DRAWN "arrivals = closed-loop\nrate = 2\n",
