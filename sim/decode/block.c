@@ -95,8 +95,8 @@ static void settle(struct block_state *block, const uint8_t *keep, const uint8_t
     uint8_t *uncached = block->uncached;
     uint32_t n = 0;
     for (uint32_t i = first; i < end; i++) {
-        const bool is_settled = (keep[i] != 0) & (outcome[i] <= OUTCOME_COMMIT) &
-                                (masked[i] == 0) & (masked[i + ahead] == 0);
+        const bool is_settled = (keep[i] != 0) & (outcome[i] <= OUTCOME_COMMIT) & (masked[i] == 0) &
+                                (masked[i + ahead] == 0);
         uncached[i] = (uint8_t)(uncached[i] & !is_settled);
         n += is_settled;
     }
