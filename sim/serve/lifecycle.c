@@ -518,10 +518,16 @@ static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     return report_block(life, request, tracked->replica, err);
 }
 
-/* Whether a block without masked positions has more to do: its keys and values to write. */
+/* Whether a block without masked positions has more to do: its keys and values to write. In a ring
+ * of static shape blocks that wait run beside it, so that no pass would do that alone: where a text
+ * ends before the canvas does, the request is done. */
 static bool commits_block(struct lifecycle *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
     const void *memory = NULL;
+    if (life->system->settings.static_blocks && request->answer_tokens > 0 &&
+        window_end(request) < request->canvas_tokens) {
+        return false;
+    }
     if (request->span.exact && life->has_positions) {
         positions_plan(&life->positions, slot, request, true);
         memory = positions_memory(&life->positions, slot);

@@ -40,6 +40,7 @@ SETTINGS = [
     dict(threshold=0.9, complete=0.95, add=0.1, most=16, block=8, end=2045),  # D2F with an end of text
     dict(threshold=0.5, complete=0.5, add=0.0, most=3, block=8, end=13),
     dict(threshold=0.95, complete=0.9, add=0.1, most=4, block=8, static="on", end=2045),  # MultiBD with one
+    dict(threshold=0.95, complete=0.9, add=0.1, most=2, block=8, static="on", end=2045),  # and a ring that is full
     dict(threshold=0.9, complete=1.0, add=0.1, most=4, block=8, static="on", stability=0.5),
     dict(model=EDITED, threshold=0.9, complete=0.95, add=0.1, most=16),  # trained for two blocks at once
     dict(model=EDITED, threshold=0.95, complete=0.9, add=0.1, most=2, static="on"),
