@@ -51,6 +51,12 @@ static bool is_drawn(const struct lifecycle *life, uint32_t slot) {
            positions_masked(&life->positions, slot, request, range) < range_length(range);
 }
 
+/* Whether what is decided in a block that is not over may still become another token. */
+static bool may_change(const struct lifecycle *life) {
+    const struct system *system = life->system;
+    return system->revises || system->moves || system->renoises;
+}
+
 /* Whether blocks in flight are looked at before the first of them is decided. */
 static bool looks_at_all(const struct lifecycle *life, uint32_t slot) {
     return life->system->settings.early_stop == STOP_WINDOW &&
@@ -63,7 +69,7 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     bool is_met = false, all = looks_at_all(life, slot);
-    if (window_front_is_open(request) && stops != STOP_POSITION && !all) {
+    if (window_front_is_open(request) && !all && (stops != STOP_POSITION || may_change(life))) {
         return 0;
     }
     if (executor->find_end != NULL && tracked->answer_tokens == request->output_tokens) {
