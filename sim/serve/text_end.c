@@ -3,8 +3,15 @@
 void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     bool is_said = arrival->answer_tokens > 0 && arrival->answer_tokens < arrival->output_tokens;
     bool device_says = life->asked->executor.find_end != NULL;
-    life->tracked[slot].answer_tokens =
+    struct tracked *tracked = &life->tracked[slot];
+    tracked->answer_tokens =
         is_said && !device_says ? arrival->answer_tokens : arrival->output_tokens;
+    /* A device may have met an end in a block in flight after it had decided what lies behind. */
+    const struct settings *settings = &life->system->settings;
+    if (settings->early_stop == STOP_WINDOW && settings->blocks_in_flight > 1 &&
+        arrival->decoded_tokens > 0) {
+        tracked->last_end = arrival->prompt_tokens + arrival->decoded_tokens;
+    }
 }
 
 uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot) {
