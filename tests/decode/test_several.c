@@ -237,6 +237,8 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "unmask: blocks_in_flight = 2 is for models whose logits are of their own positions, "
             "and those of Fast_dLLM_v2_7B are shifted",
             WITH("--system", "multibd", "--model", "fast-dllm-v2-7b"));
+    REFUSES(2, "those of Dream-v0 7B Base/Instruct are shifted: set cache = none",
+            WITH("--system", "d3llm", "--model", "dream-7b", "--set", "cache=dual"));
     REFUSES(2, "unmask: Qwen3-8B is autoregressive: blocks_in_flight is 1, not 2",
             WITH("--system", "ar", "--model", "qwen3-8b", "--set", "blocks_in_flight=2"));
     REFUSES(2,
@@ -255,8 +257,8 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
 
 TEST(a_window_slides_where_nothing_goes_by_blocks) {
     REFUSES(2,
-            "unmask: window_slides = on is for bidirectional models whose logits are of their own "
-            "positions, and LLaDA2.0-mini is block-causal",
+            "unmask: window_slides = on is for bidirectional models, and LLaDA2.0-mini is "
+            "block-causal",
             WITH("--system", "multibd", "--set", "window_slides=on"));
     REFUSES(2,
             "unmask: cache dual renews by blocks, and a window that slides has none: set cache = "

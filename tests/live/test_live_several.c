@@ -22,7 +22,7 @@ static const struct key keys[] = {
     {"window", "block_tokens", NULL},          {"prefix", "cache.prefix_window", NULL},
     {"shifted", "model.shifted_logits", NULL},
 };
-enum { N_KEYS = sizeof keys / sizeof keys[0], N_SET = 6 };
+enum { N_KEYS = sizeof keys / sizeof keys[0], N_SET = 7 };
 
 /* Diffulex's stability of tokens that are not replaced is 1 for a block that is complete and 0
  * before, so that whatever share it asks for it waits for that. */
@@ -77,7 +77,7 @@ static void decodes_so(const json_t *line, size_t number) {
         system_of(line),
         NULL};
     const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
-                               settings[4], settings[5], NULL};
+                               settings[4], settings[5], settings[6], NULL};
     json_t *summary = specified_run(
         line, start, set, block != NULL ? json_integer_value(block) : 32, number, &positions);
     specified_processed(line, summary, is_wide ? 0 : positions); /* those prefilled */
