@@ -202,6 +202,17 @@ TEST(recorded_steps_are_played_with_preemptions_too) {
 
 /* ---- what is refused ---- */
 
+/* Where a ring is full as the text's last block is decided no pass has anything to decide, and no
+ * block is stored alone. */
+TEST(a_ring_ends_with_its_text) {
+    static const char *const stops[] = {"early_stop=window", "early_stop=block"};
+    for (int i = 0; i < 2; i++) {
+        free(PRINTS("run", "--gpu", "h100", "--system", "multibd", "--workload", "gsm8k",
+                    "--requests", "20", "--rate", "20", "--set", "workload.answer.share=0.3",
+                    "--set", "block_tokens=8", "--set", stops[i]));
+    }
+}
+
 TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
 #define WITH(...) "run", "--gpu", "h100", "--requests", "1", "--rate", "1", __VA_ARGS__
     REFUSES(2,
