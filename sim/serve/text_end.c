@@ -6,7 +6,7 @@ void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *
     struct tracked *tracked = &life->tracked[slot];
     tracked->answer_tokens =
         is_said && !device_says ? arrival->answer_tokens : arrival->output_tokens;
-    /* A device may have met an end in a block in flight after it had decided what lies behind. */
+    /* A device may have met an end in a block in flight after it had decided what follows it. */
     const struct settings *settings = &life->system->settings;
     if (settings->early_stop == STOP_WINDOW && settings->blocks_in_flight > 1 &&
         arrival->decoded_tokens > 0) {

@@ -40,7 +40,7 @@ static inline bool text_end_stops(const struct lifecycle *life, const struct req
     return life->system->settings.early_stop == STOP_POSITION && request->answer_tokens > 0;
 }
 
-/* Whether the text ended in a ring of static shape where blocks wait: they run beside its last one,
+/* Whether the text ended in a ring of static shape where blocks wait: they run with its last one,
  * so that no pass would store that alone, and the request is done. */
 static inline bool text_end_is_in_ring(const struct lifecycle *life,
                                        const struct request *request) {
