@@ -88,7 +88,8 @@ static int on_request(void *state, const struct request_record *record, struct e
                      .top_p = record->top_p_millionths,
                      .top_k = record->top_k,
                      .seed = record->sampling_seed},
-        .cancel_ns = record->reason == REJECT_CANCELLED ? record->finished_ns : 0};
+        .cancel_ns = record->reason == REJECT_CANCELLED ? record->finished_ns : 0,
+        .decoded_tokens = record->state == REQUEST_DONE ? record->committed_tokens : 0};
     recorded->follows = recorded->follows || record->follows > 0;
     return 0;
 }

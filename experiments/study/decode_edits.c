@@ -203,6 +203,24 @@ struct table *edits_constants(const struct edits *edits) {
     return table;
 }
 
+/* Of one mode over all tasks, as the report prints it. */
+static void add_mean(struct table *table, const struct edits *edits, const char *mode) {
+    double n = 0, printed = 0, stored = 0, fitted = 0, moved = 0;
+    for (size_t i = 0; i < edits->n; i++) {
+        const struct edit_row *row = &edits->rows[i];
+        if (strcmp(row->mode, mode) == 0) {
+            n++;
+            printed += row->printed;
+            stored += row->stored;
+            fitted += row->fitted;
+            moved += row->moved;
+        }
+    }
+    table_add(table, "s s %.2f %.2f %+.0f %.2f %+.0f %.2f %+.0f -", "mean of all", mode,
+              printed / n, stored / n, percent(stored, printed), fitted / n,
+              percent(fitted, printed), moved / n, percent(moved, printed));
+}
+
 struct table *edits_table(const struct edits *edits) {
     struct table *table = table_open("benchmark|mode|printed|stored|stored off %|fitted|fitted off "
                                      "%|moved|moved off %|fitted to");
@@ -213,6 +231,8 @@ struct table *edits_table(const struct edits *edits) {
                   percent(row->fitted, row->printed), row->moved, percent(row->moved, row->printed),
                   row->is_fitted ? "yes" : "no");
     }
+    add_mean(table, edits, "S");
+    add_mean(table, edits, "Q");
     return table;
 }
 

@@ -37,6 +37,8 @@ struct arrival {
     uint64_t place;
     struct sampling sampling; /* of its tokens; zeros: the system's */
     int64_t cancel_ns;        /* when who asked for it leaves, so that it is taken out; 0: never */
+    uint32_t decoded_tokens;  /* where it comes from a record: of its output, those that the run had
+                                 decoded when the request was done; 0: not known */
 };
 
 enum source_reply {

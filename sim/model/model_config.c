@@ -110,6 +110,17 @@ static int take_layer_types(struct reading *r, const char *name, const char *key
     return status;
 }
 
+/* The list has a kind for every layer, where the file says how many there are. */
+static int check_layer_types(struct reading *r) {
+    const char *key = family_value(&r->family, "config", "global_every");
+    const json_t *kinds = key != NULL ? look_up(r->root, key) : NULL;
+    const size_t n = json_array_size(kinds);
+    return !json_is_array(kinds) || r->model->layers == 0 || n == r->model->layers
+               ? 0
+               : err_usage(r->err, "%s: %s has %zu layers, and the model %" PRIu32, r->path, key, n,
+                           r->model->layers);
+}
+
 static int take_stated(struct reading *r) {
     for (size_t i = 0; i < model_n_params; i++) {
         char key[64];
@@ -119,14 +130,15 @@ static int take_stated(struct reading *r) {
             if (value == NULL) {
                 continue;
             }
-            if ((json_is_array(value) ? take_layer_types : state)(r, model_params[i].name, key,
-                                                                  value) != 0) {
+            const bool is_list =
+                json_is_array(value) && strcmp(model_params[i].name, "global_every") == 0;
+            if ((is_list ? take_layer_types : state)(r, model_params[i].name, key, value) != 0) {
                 return (int)r->err->kind;
             }
             break;
         }
     }
-    return 0;
+    return check_layer_types(r);
 }
 
 static int take_assumed(struct reading *r) {
@@ -254,6 +266,9 @@ static int take_rotary(struct reading *r) {
 static void derive(struct model *m) {
     if (m->kv_heads == 0) {
         m->kv_heads = m->heads;
+    }
+    if (m->local_window > 0 && m->global_kv_heads == 0) {
+        m->global_kv_heads = m->kv_heads;
     }
     if (m->head_dim == 0 && m->heads > 0 && m->hidden % m->heads == 0) {
         m->head_dim = m->hidden / m->heads;

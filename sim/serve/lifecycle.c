@@ -521,12 +521,13 @@ static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
 /* Whether a block without masked positions has more to do: its keys and values to write. */
 static bool commits_block(struct lifecycle *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
-    const void *memory = NULL;
+    const void *memory = NULL, *state = life->system->cache_state;
     if (request->span.exact && life->has_positions) {
         positions_plan(&life->positions, slot, request, true);
         memory = positions_memory(&life->positions, slot);
     }
-    return cache_writes_more(life->system->cache, life->system->cache_state, memory, request);
+    return !text_end_is_in_ring(life, request) &&
+           cache_writes_more(life->system->cache, state, memory, request);
 }
 
 static void commit_chosen(const struct lifecycle *life, struct replica *replica,
@@ -659,8 +660,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
     struct tracked *tracked = &life->tracked[slot];
     struct recall *recall = lifecycle_recall(life, slot);
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
-    bool was_done = unroll_block_was_done(life, request);
-    bool yields = blocks_yield(request);
+    bool was_done = unroll_block_was_done(life, request), yields = blocks_yield(request);
     int status = 0;
     settle_tracked(tracked, request);
     sums_add(replica, request, -1);

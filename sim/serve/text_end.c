@@ -3,8 +3,15 @@
 void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     bool is_said = arrival->answer_tokens > 0 && arrival->answer_tokens < arrival->output_tokens;
     bool device_says = life->asked->executor.find_end != NULL;
-    life->tracked[slot].answer_tokens =
+    struct tracked *tracked = &life->tracked[slot];
+    tracked->answer_tokens =
         is_said && !device_says ? arrival->answer_tokens : arrival->output_tokens;
+    /* A device may have met an end in a block in flight after it had decided what follows it. */
+    const struct settings *settings = &life->system->settings;
+    if (settings->early_stop == STOP_WINDOW && settings->blocks_in_flight > 1 &&
+        arrival->decoded_tokens > 0) {
+        tracked->last_end = arrival->prompt_tokens + arrival->decoded_tokens;
+    }
 }
 
 uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot) {
@@ -51,6 +58,12 @@ static bool is_drawn(const struct lifecycle *life, uint32_t slot) {
            positions_masked(&life->positions, slot, request, range) < range_length(range);
 }
 
+/* Whether what is decided in a block that is not over may still become another token. */
+static bool may_change(const struct lifecycle *life) {
+    const struct system *system = life->system;
+    return system->revises || system->moves || system->renoises;
+}
+
 /* Whether blocks in flight are looked at before the first of them is decided. */
 static bool looks_at_all(const struct lifecycle *life, uint32_t slot) {
     return life->system->settings.early_stop == STOP_WINDOW &&
@@ -63,7 +76,7 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     bool is_met = false, all = looks_at_all(life, slot);
-    if (window_front_is_open(request) && stops != STOP_POSITION && !all) {
+    if (window_front_is_open(request) && !all && (stops != STOP_POSITION || may_change(life))) {
         return 0;
     }
     if (executor->find_end != NULL && tracked->answer_tokens == request->output_tokens) {

@@ -40,6 +40,14 @@ static inline bool text_end_stops(const struct lifecycle *life, const struct req
     return life->system->settings.early_stop == STOP_POSITION && request->answer_tokens > 0;
 }
 
+/* Whether the text ended in a ring of static shape where blocks wait: they run with its last one,
+ * so that no pass would store that alone, and the request is done. */
+static inline bool text_end_is_in_ring(const struct lifecycle *life,
+                                       const struct request *request) {
+    return life->system->settings.static_blocks && request->answer_tokens > 0 &&
+           window_end(request) < request->canvas_tokens;
+}
+
 /* Whether the active block lies after the end of text, so that its results are not read. */
 static inline bool text_end_is_behind(const struct tracked *tracked,
                                       const struct request *request) {

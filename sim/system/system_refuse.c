@@ -530,11 +530,15 @@ static int check_several_decoder(const struct system *s, const char *where, stru
 static int check_several_cache(const struct system *s, struct err *err) {
     const char *cache = s->cache->policy.name;
     const uint32_t blocks = s->settings.blocks_in_flight;
-    if (s->model->shifted_logits) {
+    const bool slides = s->settings.window_slides && s->cache->way == CACHE_SLIDES;
+    /* A position is decided by the row before it, which a step runs where it runs all; the first
+     * row of a window stands in for the one before it, as in Dream's own code. */
+    if (s->model->shifted_logits && s->rows.kind != ROW_NONE && !slides) {
         return err_usage(err,
                          "blocks_in_flight = %u is for models whose logits are of their own "
-                         "positions, and those of %s are shifted",
-                         blocks, s->model->title);
+                         "positions, and those of %s are shifted%s",
+                         blocks, s->model->title,
+                         s->model->mask == MASK_BIDIRECTIONAL ? ": set cache = none" : "");
     }
     if (s->settings.static_blocks && s->model->mask != MASK_BLOCK_CAUSAL) {
         return err_usage(err,
@@ -542,7 +546,6 @@ static int check_several_cache(const struct system *s, struct err *err) {
                          "is %s: set static_blocks = off",
                          s->model->title, attention_mask_names[s->model->mask]);
     }
-    const bool slides = s->settings.window_slides && s->cache->way == CACHE_SLIDES;
     if (slides || s->rows.kind == ROW_NONE || (s->rows.kind == ROW_EXACT && stores_with_next(s))) {
         return 0;
     }
@@ -567,13 +570,9 @@ static int check_sliding(const struct system *s, struct err *err) {
     if (!settings->window_slides) {
         return 0;
     }
-    if (s->model->mask != MASK_BIDIRECTIONAL || s->model->shifted_logits) {
-        return err_usage(err,
-                         "window_slides = on is for bidirectional models whose logits are of their "
-                         "own positions, and %s is %s",
-                         s->model->title,
-                         s->model->shifted_logits ? "of shifted logits"
-                                                  : attention_mask_names[s->model->mask]);
+    if (s->model->mask != MASK_BIDIRECTIONAL) {
+        return err_usage(err, "window_slides = on is for bidirectional models, and %s is %s",
+                         s->model->title, attention_mask_names[s->model->mask]);
     }
     if (s->rows.kind != ROW_NONE && s->cache->way != CACHE_SLIDES) {
         return err_usage(err,

@@ -175,11 +175,14 @@ TEST(the_edit_model_gives_what_it_was_fitted_to) {
     struct edits edits;
     struct err err = {0};
     size_t n_fitted = 0, n_near = 0;
+    double printed[2] = {0, 0}, given[2] = {0, 0};
     ck_assert_int_eq(edits_open("experiments/study/paper/edit_modes.csv", &edits, &err), 0);
     ck_assert_uint_eq(edits.n, 66);
     for (size_t i = 0; i < edits.n; i++) {
         const struct edit_row *row = &edits.rows[i];
-        const double off = edits_give(&row->of, row, 60) / row->printed - 1;
+        const double gives = edits_give(&row->of, row, 60), off = gives / row->printed - 1;
+        printed[row->mode[0] == 'Q'] += row->printed;
+        given[row->mode[0] == 'Q'] += gives;
         n_fitted += row->is_fitted;
         n_near += !row->is_fitted && fabs(off) <= 0.2;
         ck_assert_msg(!row->is_fitted || fabs(off) < 0.14, "%s %s: %g", row->benchmark, row->mode,
@@ -188,6 +191,10 @@ TEST(the_edit_model_gives_what_it_was_fitted_to) {
     ck_assert_uint_eq(n_fitted, 4);
     ck_assert_uint_ge(n_near, 40);
     ck_assert_uint_le(n_near, 48);
+    for (int i = 0; i < 2; i++) { /* the report's means are 5.34 and 3.12 */
+        ck_assert_double_eq_tol(printed[i] / 33, i == 0 ? 5.34 : 3.12, 0.01);
+        ck_assert_double_eq_tol(given[i] / printed[i], 1, 0.08);
+    }
     edits_close(&edits);
 }
 

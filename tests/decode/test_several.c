@@ -202,6 +202,17 @@ TEST(recorded_steps_are_played_with_preemptions_too) {
 
 /* ---- what is refused ---- */
 
+/* Where a ring is full as the text's last block is decided no pass has anything to decide, and no
+ * block is stored alone. */
+TEST(a_ring_ends_with_its_text) {
+    static const char *const stops[] = {"early_stop=window", "early_stop=block"};
+    for (int i = 0; i < 2; i++) {
+        free(PRINTS("run", "--gpu", "h100", "--system", "multibd", "--workload", "gsm8k",
+                    "--requests", "20", "--rate", "20", "--set", "workload.answer.share=0.3",
+                    "--set", "block_tokens=8", "--set", stops[i]));
+    }
+}
+
 TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
 #define WITH(...) "run", "--gpu", "h100", "--requests", "1", "--rate", "1", __VA_ARGS__
     REFUSES(2,
@@ -237,6 +248,8 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "unmask: blocks_in_flight = 2 is for models whose logits are of their own positions, "
             "and those of Fast_dLLM_v2_7B are shifted",
             WITH("--system", "multibd", "--model", "fast-dllm-v2-7b"));
+    REFUSES(2, "those of Dream-v0 7B Base/Instruct are shifted: set cache = none",
+            WITH("--system", "d3llm", "--model", "dream-7b", "--set", "cache=dual"));
     REFUSES(2, "unmask: Qwen3-8B is autoregressive: blocks_in_flight is 1, not 2",
             WITH("--system", "ar", "--model", "qwen3-8b", "--set", "blocks_in_flight=2"));
     REFUSES(2,
@@ -255,8 +268,8 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
 
 TEST(a_window_slides_where_nothing_goes_by_blocks) {
     REFUSES(2,
-            "unmask: window_slides = on is for bidirectional models whose logits are of their own "
-            "positions, and LLaDA2.0-mini is block-causal",
+            "unmask: window_slides = on is for bidirectional models, and LLaDA2.0-mini is "
+            "block-causal",
             WITH("--system", "multibd", "--set", "window_slides=on"));
     REFUSES(2,
             "unmask: cache dual renews by blocks, and a window that slides has none: set cache = "

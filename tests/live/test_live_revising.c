@@ -76,4 +76,41 @@ TEST(a_canvas_of_one_block_is_decoded_alike_under_every_scope) {
     }
 }
 
+/* What a block has before it is over may still change: a text that would end there goes on, and is
+ * the one of a server that looks at blocks which are over. */
+TEST(an_end_of_text_counts_once_its_token_is_final) {
+    static const char *const decoders[][6] = {
+        {"decoder=joint-threshold", "decoder.threshold=0.1", "decoder.edit_threshold=0"},
+        {"decoder=joint-indel", "decoder.threshold=0.1", "decoder.delete_token=15",
+         "decoder.insert_token=220", "runtime.fused_head=off"},
+        {"decoder=renoise", "decoder.max_steps=7", "decoder.entropy_bound=5",
+         "model.uniform_noise=on", "model.mask_token=4294967295", "model.causal_prompt=on"},
+    };
+    char outputs[512], db[512], first[16384] = "", text[16384];
+    snprintf(outputs, sizeof outputs, "%s", scratch_path("outputs.jsonl"));
+    for (size_t i = 0; i < 6; i++) {
+        const char *const *set = decoders[i / 2];
+        const char *last = set[5] != NULL ? set[5] : set[0], *fifth = set[4] ? set[4] : set[0];
+        snprintf(db, sizeof db, "%s", scratch_path("runs.db"));
+        free(PRINTS(
+            "run", "--backend", "cpu", "--clock", "virtual", "--weights", MODEL, "--workload",
+            PROMPTS, "--output-tokens", "32", "--eos", "16,17,20,2045", "--system", "sdar", "--set",
+            i % 2 > 0 ? "early_stop=position" : "early_stop=block", "--set", set[0], "--set",
+            set[1], "--set", set[2], "--set", set[3] != NULL ? set[3] : set[0], "--set", fifth,
+            "--set", last, "--db", db, "--levels", "events", "--outputs", outputs));
+        FILE *file = fopen(outputs, "r");
+        ck_assert_ptr_nonnull(file);
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+        if (i % 2 == 0) {
+            memcpy(first, text, sizeof text);
+            continue;
+        }
+        char run[16];
+        snprintf(run, sizeof run, "%zu", i + 1);
+        free(PRINTS("replay", "--db", db, "--run", run));
+        ck_assert_str_eq(text, first);
+    }
+}
+
 SUITE("live revising")

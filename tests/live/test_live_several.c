@@ -7,7 +7,7 @@
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_SETTINGS = 25 };
+enum { N_SETTINGS = 30 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -15,13 +15,14 @@ struct key {
 };
 
 static const struct key keys[] = {
-    {"threshold", "decoder.threshold", NULL}, {"complete", "decoder.complete", NULL},
-    {"entropy", "decoder.entropy", NULL},     {"add", "block_add_threshold", NULL},
-    {"most", "blocks_in_flight", NULL},       {"static", "static_blocks", "off"},
-    {"block", "block_tokens", "32"},          {"sure", "decoder.threshold", NULL},
-    {"window", "block_tokens", NULL},         {"prefix", "cache.prefix_window", NULL},
+    {"threshold", "decoder.threshold", NULL},  {"complete", "decoder.complete", NULL},
+    {"entropy", "decoder.entropy", NULL},      {"add", "block_add_threshold", NULL},
+    {"most", "blocks_in_flight", NULL},        {"static", "static_blocks", "off"},
+    {"block", "block_tokens", "32"},           {"sure", "decoder.threshold", NULL},
+    {"window", "block_tokens", NULL},          {"prefix", "cache.prefix_window", NULL},
+    {"shifted", "model.shifted_logits", NULL},
 };
-enum { N_KEYS = sizeof keys / sizeof keys[0], N_SET = 6 };
+enum { N_KEYS = sizeof keys / sizeof keys[0], N_SET = 7 };
 
 /* Diffulex's stability of tokens that are not replaced is 1 for a block that is complete and 0
  * before, so that whatever share it asks for it waits for that. */
@@ -76,7 +77,7 @@ static void decodes_so(const json_t *line, size_t number) {
         system_of(line),
         NULL};
     const char *const set[] = {settings[0], settings[1], settings[2], settings[3],
-                               settings[4], settings[5], NULL};
+                               settings[4], settings[5], settings[6], NULL};
     json_t *summary = specified_run(
         line, start, set, block != NULL ? json_integer_value(block) : 32, number, &positions);
     specified_processed(line, summary, is_wide ? 0 : positions); /* those prefilled */
@@ -85,6 +86,23 @@ static void decodes_so(const json_t *line, size_t number) {
 
 TEST(tokens_passes_and_positions_are_those_of_the_specification) {
     specified_each(TOKENS, N_SETTINGS, decodes_so);
+}
+
+/* What lies behind an end of text is decided before it, and is no end itself: a record is played by
+ * where the run ended. */
+TEST(a_text_is_played_to_where_it_was_decided) {
+    static const char *const systems[] = {"d2f", "multibd"};
+    for (int i = 0; i < 2; i++) {
+        char db[512], run[16];
+        snprintf(db, sizeof db, "%s", scratch_path("ended.db"));
+        snprintf(run, sizeof run, "%d", i + 1);
+        free(PRINTS("run", "--backend", "cpu", "--clock", "virtual", "--eos", "220", "--weights",
+                    MODELS "sdar-2m", "--workload", PROMPTS, "--output-tokens", "64", "--system",
+                    systems[i], "--set", "block_tokens=16", "--set", "decoder.threshold=1", "--set",
+                    "block_add_threshold=0.5", "--set", "blocks_in_flight=4", "--db", db,
+                    "--levels", "events"));
+        free(PRINTS("replay", "--db", db, "--run", run));
+    }
 }
 
 /* A window slides by what the device decided, also where no one asks what that was. */

@@ -179,7 +179,12 @@ TEST(layers_out_of_order_are_refused) {
         {"[" SLIDING "," SLIDING "," SLIDING "," SLIDING ",",
          "[" SLIDING "," SLIDING "," SLIDING ",\"full_attention\",",
          "layer 6 of text_config.layer_types is out of the order of every 4-th"},
-        {"\"num_hidden_layers\":30", "\"num_hidden_layers\":28", "global_every is at least 2 and"},
+        {"\"num_hidden_layers\":30", "\"num_hidden_layers\":28",
+         "text_config.layer_types has 30 layers, and the model 28"},
+        {"," SLIDING ",\"full_attention\"]", "]",
+         "text_config.layer_types has 28 layers, and the model 30"},
+        {"\"top_k_experts\":8", "\"top_k_experts\":[8]",
+         "top_k_experts: '[8]' is not a value for experts_active of the model"},
         {"\"sliding_window\":1024", "\"sliding_window\":0",
          "local_window, global_every, global_kv_heads and global_head_dim are all 0, or none of "
          "them"},
@@ -189,6 +194,27 @@ TEST(layers_out_of_order_are_refused) {
         const char *text = changed(7, changes[i].what, changes[i].by);
         ck_assert_ptr_null(model_find(write_config("layers", text), &err));
         ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
+    }
+}
+
+/* As transformers' Gemma4TextConfig has it. */
+TEST(what_a_gemma_leaves_out_is_as_its_code_has_it) {
+    static const struct {
+        const char *what;
+        uint32_t head_dim, global_head_dim, global_kv_heads;
+    } left_out[] = {
+        {"\"head_dim\":256,", 256, 512, 2},
+        {"\"global_head_dim\":512,", 256, 512, 2},
+        {"\"num_global_key_value_heads\":2,", 256, 512, 8},
+    };
+    for (size_t i = 0; i < sizeof left_out / sizeof left_out[0]; i++) {
+        struct err err = {0};
+        const struct model *read =
+            model_find(write_config("gemma", changed(7, left_out[i].what, "")), &err);
+        ck_assert_msg(read != NULL, "%s", err.text);
+        ck_assert_uint_eq(read->head_dim, left_out[i].head_dim);
+        ck_assert_uint_eq(read->global_head_dim, left_out[i].global_head_dim);
+        ck_assert_uint_eq(read->global_kv_heads, left_out[i].global_kv_heads);
     }
 }
 

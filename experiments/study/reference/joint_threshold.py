@@ -97,7 +97,7 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
     """Fills the block x, in place; returns its passes and how many tokens were replaced."""
     mask = model.config.mask_token_id
     given = x != mask
-    edits = edit_threshold > 0 or zero_edits == "on"
+    edits = (edit_threshold > 0 or zero_edits == "on") and edit_threshold < 1  # 1: without the pass that checks, too
     passes = replaced = post = 0
     finished = False
     while not finished:

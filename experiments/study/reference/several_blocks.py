@@ -40,6 +40,7 @@ SETTINGS = [
     dict(threshold=0.9, complete=0.95, add=0.1, most=16, block=8, end=2045),  # D2F with an end of text
     dict(threshold=0.5, complete=0.5, add=0.0, most=3, block=8, end=13),
     dict(threshold=0.95, complete=0.9, add=0.1, most=4, block=8, static="on", end=2045),  # MultiBD with one
+    dict(threshold=0.95, complete=0.9, add=0.1, most=2, block=8, static="on", end=2045),  # and a ring that is full
     dict(threshold=0.9, complete=1.0, add=0.1, most=4, block=8, static="on", stability=0.5),
     dict(model=EDITED, threshold=0.9, complete=0.95, add=0.1, most=16),  # trained for two blocks at once
     dict(model=EDITED, threshold=0.95, complete=0.9, add=0.1, most=2, static="on"),
@@ -52,6 +53,8 @@ BIDIRECTIONAL_SETTINGS = [
     dict(entropy=0.4, add=0.1, most=16, block=8),
     dict(entropy=0.01, add=0.5, most=3, block=16),
     dict(entropy=0.05, add=0.0, most=2, block=16),
+    dict(entropy=0.4, add=0.1, most=8, block=16, shifted="on"),  # as d3LLM-Dream
+    dict(entropy=2.0, add=0.5, most=3, block=8, shifted="on"),
 ]
 SLIDING_SETTINGS = [
     dict(sure=0.9, window=32, prefix=8),  # DSB
@@ -61,6 +64,8 @@ SLIDING_SETTINGS = [
     dict(sure=0.9, window=32, prefix=24, most=16),  # DSB, greedy
     dict(sure=0.9, window=8, prefix=8, most=16),
     dict(sure=0.7, window=8, prefix=0, most=2),
+    dict(sure=0.9, window=16, prefix=4, shifted="on"),  # as for Dream
+    dict(sure=0.5, window=8, prefix=0, most=4, shifted="on"),
 ]
 
 
@@ -126,7 +131,7 @@ def decode(model, prompt, threshold, complete, add, most, block=32, static="off"
     return tokens[:tokens.index(end) + 1] if end in tokens else tokens, passes, run
 
 
-def decode_together(model, prompt, entropy, add, most, block=32):
+def decode_together(model, prompt, entropy, add, most, block=32, shifted="off"):
     mask = model.config.mask_token_id
     x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     blocks = [Block(i, min(i + block, len(x))) for i in range(len(prompt), len(x), block)]
@@ -136,6 +141,8 @@ def decode_together(model, prompt, entropy, add, most, block=32):
         while active < min(most, len(blocks)) and is_far(blocks[active - 1], x, mask, add):
             active += 1
         p = Features(model, len(prompt), (1, 1), 0).forward(x).log_softmax(-1)
+        if shifted == "on":  # a row says what comes after it; the first position is the prompt's
+            p = p.roll(1, 0)
         of, v = -(p.exp() * p).sum(-1), p.argmax(-1)
         passes += 1
         commits = [i for b in blocks[:active] for i in b.masked(x, mask) if of[i] < entropy]
@@ -167,7 +174,7 @@ class Kept:
         return model.logits(x)
 
 
-def decode_sliding(model, prompt, sure, window, prefix, most=1):
+def decode_sliding(model, prompt, sure, window, prefix, most=1, shifted="off"):
     mask = model.config.mask_token_id
     x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     kept, first, since = Kept(model, len(x)), len(prompt), window
@@ -178,6 +185,8 @@ def decode_sliding(model, prompt, sure, window, prefix, most=1):
         start, stop = (0, len(x)) if since >= window else (max(first - max(prefix, moved), 0), end)
         since = 0 if since >= window else since
         p, v = kept.forward(x, start, stop).softmax(-1).max(-1)
+        if shifted == "on":  # a row says what comes after it; the first that runs stands in for the one before it
+            p, v = torch.cat([p[:1], p[:-1]]), torch.cat([v[:1], v[:-1]])
         passes, run = passes + 1, run + stop - start
         masked = [i for i in range(first, end) if x[i] == mask]
         commits = [i for i in masked if p[i - start] >= sure]
