@@ -7,7 +7,7 @@
 #include "tests/support/rig.h"
 #include "traces/decode_log.h"
 
-enum { LIVE_REQUESTS = 4, LIVE_BLOCK = 64, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 16 };
+enum { LIVE_REQUESTS = 4, LIVE_BLOCK = 64, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 20 };
 
 /* A system for the CPU back end in little memory; `settings` "key=value", NULL-ended. */
 static inline struct system *live_system_of(const char *name, const char *model,
