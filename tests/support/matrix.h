@@ -57,7 +57,7 @@ enum invariant {
     IDLE = 1 << 10,     /* some members of steps are computed and discarded */
 };
 
-enum { MOST_SETTINGS = 17, SETTING_CHARS = 300 };
+enum { MOST_SETTINGS = 15, SETTING_CHARS = 300 };
 
 struct matrix_config {
     const char *system, *model;
@@ -93,12 +93,6 @@ static inline struct system *open_config(const struct matrix_config *config, con
         add_setting(&all, "layers", "2");
     }
     add_setting(&all, "context_tokens", "128"); /* rotations are worked out for each run anew */
-    add_setting(&all, "model.hidden", "128");
-    if (strcmp(all.model, "llada-moe-tiny") == 0) {
-        add_setting(&all, "model.expert_ffn", "32");
-    } else {
-        add_setting(&all, "model.ffn", "64");
-    }
     const char *settings[MOST_SETTINGS + 1] = {NULL};
     add_settings(&all, more);
     for (size_t i = 0; i < all.n_settings; i++) {
