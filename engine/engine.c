@@ -71,8 +71,16 @@ static bool divides_by_heads(const struct system *system) {
            (scores == PATTERN_RELEASED && !system->model->shifted_logits);
 }
 
+/* Of n requests in the system, each of at most max_positions: where one of them finds no room, the
+ * others' canvases, n - 1, and the gaps between them, n that are too short for it, take less. */
+static int64_t most_canvas_tokens(const struct system *system, int64_t max_positions) {
+    const int64_t enough = 2 * (int64_t)system->settings.max_in_system * max_positions;
+    return enough < CANVAS_TOKENS ? enough : CANVAS_TOKENS;
+}
+
 static struct step_limits limits_of(const struct system *system) {
     const struct settings *settings = &system->settings;
+    const uint32_t max_positions = settings->context_tokens + system_check_rows(system);
     const struct budget *budget = &system->budget;
     uint32_t most = budget->max_requests > 0 ? budget->max_requests : settings->max_in_system;
     most = most < settings->max_batched_tokens ? most : settings->max_batched_tokens;
@@ -84,8 +92,8 @@ static struct step_limits limits_of(const struct system *system) {
             stream > settings->max_batched_tokens ? stream : settings->max_batched_tokens,
         .max_stream_tokens = stream,
         .max_unrolled = settings->unroll_maximum,
-        .max_positions = settings->context_tokens + system_check_rows(system),
-        .canvas_tokens = CANVAS_TOKENS,
+        .max_positions = max_positions,
+        .canvas_tokens = most_canvas_tokens(system, max_positions),
         .workspace_bytes =
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes) + aligned(system_prefix_bytes(system)),

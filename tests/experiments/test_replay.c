@@ -678,6 +678,9 @@ TEST(a_policy_that_reads_entropies_is_played) {
     ck_assert(row.yes[PLAYED] && row.yes[LIVE_PLAYED] && row.yes[LIVE_AGAIN]);
 }
 
+/* Models so narrow that a step of the engine takes little. */
+#define NARROW "--set", "model.hidden=128", "--set", "model.ffn=64"
+
 /* A decoder that commits, commits none, takes back and commits again: drawn, recorded, played,
  * carried out by the engine; live, played, once more by the engine; and its decode trace. */
 TEST(what_a_decoder_takes_back_is_played) {
@@ -691,7 +694,7 @@ TEST(what_a_decoder_takes_back_is_played) {
             WORDS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
                   "--decoder", suite_plugin("taking_decoder"), "--requests", "2", "--rate", "50",
                   "--input-tokens", "6", "--output-tokens", "16", "--set", "block_tokens=8",
-                  "--set", "storage.weights=f32", "--db", db, "--levels", "steps");
+                  "--set", "storage.weights=f32", "--db", db, "--levels", "steps", NARROW);
         const char *const *live =
             WORDS("--backend", "cpu", "--clock", "virtual", "--decode-out", trace);
         for (int is_live = 0; is_live < 2; is_live++) {
@@ -713,7 +716,7 @@ TEST(what_a_decoder_takes_back_is_played) {
         free(PRINTS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
                     "--requests", "2", "--input-tokens", "6", "--output-tokens", "16", "--set",
                     "block_tokens=8", "--set", "storage.weights=f32", "--decode", trace, "--db", db,
-                    "--levels", "steps"));
+                    "--levels", "steps", NARROW));
         free(PRINTS("replay", "--db", db, "--run", "1"));
         REFUSES(2,
                 "says how many positions are masked again, and not which, as an engine has to know",
@@ -733,7 +736,7 @@ TEST(windows_of_any_width_are_played) {
             suite_plugin("wording_scheduler"), "--set", "scheduler.threshold=0.01", "--decoder",
             "threshold", "--requests", "6", "--rate", "1000", "--input-tokens", "8",
             "--output-tokens", "24", "--set", "block_tokens=8", "--set", "max_requests=2", "--set",
-            "storage.weights=f32", "--db", db, "--levels", "steps", "--decode-out", trace);
+            "storage.weights=f32", "--db", db, "--levels", "steps", "--decode-out", trace, NARROW);
         const char *const *live = WORDS("--backend", "cpu", "--clock", "virtual");
         for (int is_live = 0; is_live < 2; is_live++) {
             struct words run = {0};
@@ -774,7 +777,7 @@ TEST_EACH(what_schedulers_of_papers_say_is_played, 4) {
         (void)remove(db);
         add(&run, WORDS("run", "--gpu", "cpu", "--requests", "6", "--rate", "1000",
                         "--input-tokens", "24", "--output-tokens", "24", "--set", "max_requests=4",
-                        "--set", "storage.weights=f32", "--db", db, "--levels", "steps"));
+                        "--set", "storage.weights=f32", "--db", db, "--levels", "steps", NARROW));
         add(&run, asked[_i]);
         add(&run, asked[_i][10] != NULL ? WORDS("threshold") : WORDS(NULL));
         add(&run, _i < 3 ? WORDS("--set", "block_tokens=8") : WORDS(NULL));

@@ -13,6 +13,7 @@
 #include "sim/serve/loop.h"
 #include "tests/gpu/told.h"
 #include "tests/support/make.h"
+#define LIVE_ALWAYS 5 /* the models as wide as they are */
 #include "tests/support/swapping.h"
 
 enum { N = 12, OUTPUT = 64 };

@@ -252,6 +252,30 @@ TEST(steps_follow_each_other_and_idle_time_is_skipped) {
     system_close(system);
 }
 
+/* Canvases that went leave gaps, of which none may be long enough for a new one. Steps take what
+ * they take: where the last request comes before the first is gone, the system has no place for it.
+ */
+TEST(a_long_canvas_finds_room_between_others) {
+    struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 28, .output_tokens = 4},
+                                 {.id = 1, .prompt_tokens = 4, .output_tokens = 60},
+                                 {.id = 2, .prompt_tokens = 32, .output_tokens = 32}};
+    struct system *system = LIVE_SYSTEM("llada-tiny", "cache=prefix", "decoder=fixed",
+                                        "block_tokens=4", "context_tokens=64", "max_in_system=2");
+    struct served *two = serve_live(system, arrivals, 2), *three = NULL;
+    const int64_t first_ns = two->records[0].finished_ns, last_ns = two->records[1].finished_ns;
+    ck_assert_int_lt(first_ns, last_ns);
+    arrivals[2].arrival_ns = first_ns + (last_ns - first_ns) / 2;
+    for (int i = 0; i < 20 && (three == NULL || three->result.rejected > 0); i++) {
+        free(three);
+        three = serve_live(system, arrivals, 3);
+    }
+    check_outputs(three, system, arrivals, 3);
+    check_used_as_planned(three, 3);
+    free(three);
+    free(two);
+    system_close(system);
+}
+
 TEST(arrivals_in_real_time_are_waited_for) {
     enum { LATE_NS = 1500000000 };
     struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");

@@ -241,7 +241,7 @@ TEST(credit_that_stays_commits_sooner_than_credit_of_one_step) {
     for (int i = 0; i < 3; i++) {
         struct system *system =
             LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6", "decoder=credit",
-                        "decoder.alpha=0.5", "decoder.threshold=0.025", left[i]);
+                        "decoder.alpha=0.5", "decoder.threshold=0.025", left[i], LIVE_WIDE);
         struct served *served = serve_well(system, together);
         n_steps[i] = served->n_steps;
         free(served);

@@ -13,7 +13,9 @@ enum { N = 3, MOST = 15 };
     "block_tokens=8", "page_tokens=4", "prefix_caching=on", "model.local_window=12",               \
         "model.global_every=2", "model.global_kv_heads=1", "model.global_head_dim=64"
 
-#define W8A16 "storage.weights=fp8", "storage.wide=f32", "storage.activations=f32"
+#define W8A16                                                                                      \
+    "storage.weights=fp8", "storage.wide=f32", "storage.activations=f32", "model.hidden=256",      \
+        "model.ffn=512"
 
 /* Everything that looks beyond the heads or the vocabulary of one rank. */
 static const struct {

@@ -156,7 +156,7 @@ TEST(unrolling_changes_no_token_of_a_live_run) {
     for (int i = 0; i < 5; i++) {
         check_live("fast-dllm", "llada-tiny",
                    (const char *const[]){caches[i], "decoder=threshold", "block_tokens=8",
-                                         "decoder.threshold=0.012", NULL},
+                                         "decoder.threshold=0.012", LIVE_WIDE, NULL},
                    true);
         check_live("fast-dllm", "llada-tiny",
                    (const char *const[]){caches[i], "decoder=fixed", "block_tokens=8", NULL},

@@ -92,7 +92,7 @@ static inline struct system *open_config(const struct matrix_config *config, con
     if (!has_layers) {
         add_setting(&all, "layers", "2");
     }
-    add_setting(&all, "context_tokens", "512"); /* rotations are worked out for each run anew */
+    add_setting(&all, "context_tokens", "128"); /* rotations are worked out for each run anew */
     const char *settings[MOST_SETTINGS + 1] = {NULL};
     add_settings(&all, more);
     for (size_t i = 0; i < all.n_settings; i++) {
