@@ -7,7 +7,7 @@
 #include "sim/price/captured.h"
 #include "sim/price/price.h"
 
-enum { KNOWN_STEPS = 1 << 10, KNOWN_SETTLED = 1 << 10, KNOWN_SPANS = 1 << 10 };
+enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10, KNOWN_SPANS = 1 << 10 };
 
 /* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
  * cache; keys stand apart, since most that are looked at are of other steps. A key is a hash, which
