@@ -81,6 +81,11 @@ static bool decimal_prefix(const char *text, double *out, const char **rest) {
     return true;
 }
 
+const char *num_decimal(const char *text, double *out) {
+    const char *rest = num_plain(text, out);
+    return rest != NULL || decimal_prefix(text, out, &rest) ? rest : NULL;
+}
+
 bool num_f64(const char *text, double *out) {
     double value;
     const char *rest = num_plain(text, &value);

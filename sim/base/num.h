@@ -15,6 +15,8 @@ bool num_f64(const char *text, double *out);
 /* Digits, at most 15, with at most one point after the first of them: what follows them in `text`.
  * NULL: it does not begin so, and num_f64 may still read it. */
 const char *num_plain(const char *text, double *out);
+/* The same with more digits, too; an exponent after 15 digits or fewer is not read. */
+const char *num_decimal(const char *text, double *out);
 
 /* A number with an optional unit of one family: bytes (B KiB MiB GiB KB MB GB), time (ns us ms s),
  * or none when `unit` is NULL. `unit` is "bytes", "ns" or NULL; the result is in that unit. */

@@ -37,6 +37,7 @@ struct cost_model {
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
     struct known_steps *steps;                      /* NULL: some operator goes by every span */
+    struct known_spans *spans;     /* KNOWN_SPANS of each attention operator; NULL: the same */
     struct known_settled *settled; /* of steps, where the profile knows the card's power */
     const struct lookup *waiting;  /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];

@@ -7,7 +7,7 @@
 #include "sim/price/captured.h"
 #include "sim/price/price.h"
 
-enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10 };
+enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10, KNOWN_SPANS = 1 << 10 };
 
 /* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
  * cache; keys stand apart, since most that are looked at are of other steps. A key is a hash, which
@@ -36,6 +36,17 @@ static inline size_t known_step_place(const struct known_steps *known, uint64_t 
     }
     return known->keys[first] == 0 || known->keys[second] != 0 ? first : second;
 }
+
+/* Sequences, sum q, sum k, sum of (query, key) pairs; where they run in chunks, a chunk's rows and
+ * all rows. */
+enum { SPAN_SUMS = 6 };
+
+/* Prices of one attention operator: a step's spans of one kind come back beside others of the other
+ * kinds. `of` is all that such a price depends on. */
+struct known_spans {
+    int64_t of[SPAN_SUMS]; /* the first 0: free */
+    struct op_price price;
+};
 
 /* Where the clock settles under such steps. */
 struct known_settled {

@@ -97,6 +97,8 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
         }
     }
     cost->steps = goes_by_each ? NULL : mem_reserved(1, sizeof *cost->steps);
+    cost->spans =
+        goes_by_each ? NULL : mem_reserved(cost->n_attention * KNOWN_SPANS, sizeof *cost->spans);
     cost->settled = cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
     *out = cost;
     return 0;
@@ -169,6 +171,7 @@ void cost_close(struct cost_model *cost) {
         mem_released(cost->known[symbol]);
     }
     mem_released(cost->steps);
+    mem_released(cost->spans);
     mem_released(cost->settled);
     free(cost);
 }

@@ -467,22 +467,50 @@ static void sum_operators(struct cost_model *cost, const struct step_shape *shap
     memcpy(out->time.match_ns, match_ns, sizeof match_ns);
 }
 
+/* The price of the i-th attention operator, which has spans; `fresh` is room for it. */
+static const struct op_price *price_spans(const struct cost_model *cost, uint32_t i,
+                                          const struct step_shape *shape, struct chunk_rows asked,
+                                          struct op_price *fresh) {
+    const struct lookup *lookup = &cost->lookups[cost->attention[i]];
+    const struct op *op = lookup->op;
+    if (cost->spans == NULL) {
+        ladder_price(lookup, shape, asked, fresh);
+        return fresh;
+    }
+    const int64_t *sym = shape->sym, rows = sym[op->rows];
+    const int64_t chunk =
+        op->loop < 0 ? rows : loop_chunk_rows(cost->pricing.graph, op->loop, shape, asked);
+    const bool is_chunked = chunk < rows;
+    const int64_t of[SPAN_SUMS] = {sym[op->span_n],  sym[op->span_q],        sym[op->span_k],
+                                   sym[op->span_qk], is_chunked ? chunk : 0, is_chunked ? rows : 0};
+    const size_t place = captured_hash(of, sizeof of) & (KNOWN_SPANS - 1);
+    struct known_spans *known = &cost->spans[i * KNOWN_SPANS + place];
+    if (memcmp(known->of, of, sizeof of) != 0) {
+        memcpy(known->of, of, sizeof of);
+        ladder_price(lookup, shape, asked, &known->price);
+    }
+    return &known->price;
+}
+
 static void add_attention(const struct cost_model *cost, const struct step_shape *shape,
                           struct chunk_rows asked, struct step_price *out) {
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         const struct lookup *lookup = &cost->lookups[cost->attention[i]];
-        struct op_price price;
-        ladder_price(lookup, shape, asked, &price);
-        out->device_ns += price.ns;
-        if (cost->power != NULL) {
-            out->compute_ns += price.compute_ns;
-            out->flops_j += power_flops_j(cost->power, power_flops(price.flops, price.fp8_flops));
-            out->bytes_j += power_bytes_j(cost->power, price.bytes);
+        struct op_price fresh;
+        if (shape->sym[lookup->op->span_n] == 0) {
+            continue;
         }
-        out->lookups[price.match] += price.executions > 0;
-        out->time.match_ns[price.match] += price.ns;
-        if (lookup->is_behind && price.match != PRICE_ROOFLINE) {
-            out->time.behind_ns += price.ns;
+        const struct op_price *price = price_spans(cost, i, shape, asked, &fresh);
+        out->device_ns += price->ns;
+        if (cost->power != NULL) {
+            out->compute_ns += price->compute_ns;
+            out->flops_j += power_flops_j(cost->power, power_flops(price->flops, price->fp8_flops));
+            out->bytes_j += power_bytes_j(cost->power, price->bytes);
+        }
+        out->lookups[price->match] += price->executions > 0;
+        out->time.match_ns[price->match] += price->ns;
+        if (lookup->is_behind && price->match != PRICE_ROOFLINE) {
+            out->time.behind_ns += price->ns;
         }
     }
 }

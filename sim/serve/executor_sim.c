@@ -25,7 +25,7 @@ struct flight {
     uint64_t runs;
 };
 
-/* What steps in a row take at a clock that follows their power, */
+/* What steps in a row take at a clock that follows their power. */
 struct course_took {
     double device_ns, work_joules;
     int64_t wall_ns;
@@ -34,12 +34,10 @@ struct course_took {
 
 enum { KNOWN_COURSES = 1 << 13 };
 
-/* and all that it depends on. Steps 0: free. */
+/* The same, remembered. The key is a hash of all that it depends on, which two share as good
+ * as never. */
 struct known_course {
-    struct step_price price; /* of each at the highest clock */
-    int64_t n_requests, n_refresh, n_select;
-    struct power_state from;
-    uint32_t steps, n_unrolled;
+    uint64_t key; /* 0: free */
     struct course_took took;
 };
 
@@ -214,40 +212,17 @@ struct clocked {
     struct course_took took;
 };
 
-/* The place of its steps among those that were asked for before. */
-static struct known_course *course_place(const struct executor_sim *sim, const struct clocked *c) {
-    const double telling[] = {c->highest->device_ns, c->highest->wall_ns, c->took.to.behind[0],
-                              c->took.to.behind[POWER_LAGS - 1]};
-    uint64_t words[sizeof telling / sizeof *telling];
-    uint64_t hash = c->submission->repeat;
-    memcpy(words, telling, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        hash = captured_hash_word(hash, words[i]);
+/* The same for steps that take the same from such a clock on (cost_course_begin). */
+static uint64_t course_key(const struct clocked *c) {
+    const int64_t *sym = c->submission->step.shape->sym;
+    const uint64_t counts[] = {c->submission->repeat, c->n_unrolled, (uint64_t)sym[SYM_REQUESTS],
+                               (uint64_t)sym[SYM_REFRESH_N], (uint64_t)sym[SYM_SELECT_N]};
+    const uint64_t price = captured_hash(c->highest, offsetof(struct step_price, issued_ns));
+    uint64_t key = captured_hash_word(price, captured_hash(&c->took.to, sizeof c->took.to));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        key = captured_hash_word(key, counts[i]);
     }
-    return &sim->courses[hash % KNOWN_COURSES];
-}
-
-static bool course_is(const struct known_course *known, const struct clocked *c) {
-    const int64_t *sym = c->submission->step.shape->sym;
-    return known->steps == c->submission->repeat && known->n_unrolled == c->n_unrolled &&
-           memcmp(&known->from, &c->took.to, sizeof known->from) == 0 &&
-           memcmp(&known->price, c->highest, sizeof known->price) == 0 &&
-           known->n_requests == sym[SYM_REQUESTS] && known->n_refresh == sym[SYM_REFRESH_N] &&
-           known->n_select == sym[SYM_SELECT_N];
-}
-
-/* What is known of `place` gives way to it, which started from there. */
-static void course_keep(struct known_course *place, const struct clocked *c,
-                        const struct power_state *from) {
-    const int64_t *sym = c->submission->step.shape->sym;
-    place->price = *c->highest;
-    place->n_requests = sym[SYM_REQUESTS];
-    place->n_refresh = sym[SYM_REFRESH_N];
-    place->n_select = sym[SYM_SELECT_N];
-    place->from = *from;
-    place->steps = c->steps;
-    place->n_unrolled = c->n_unrolled;
-    place->took = c->took;
+    return key > 0 ? key : 1;
 }
 
 /* Whether the next step is issued operator by operator, and its price then. */
@@ -308,16 +283,17 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     begin_steps(sim, flight, &c);
     power_rest(sim->power, (double)(flight->start_ns - flight->end_ns), &flight->clock);
     c.took = (struct course_took){.to = flight->clock};
-    struct known_course *place = c.issues ? NULL : course_place(sim, &c);
+    const uint64_t key = c.issues ? 0 : course_key(&c);
+    struct known_course *place = &sim->courses[key % KNOWN_COURSES];
     const int64_t stop_ns = submission->unrolled ? last_ns : submission->stop_ns;
     const int64_t room_ns = num_smaller(stop_ns, last_ns) - flight->start_ns;
-    if (place != NULL && place->took.wall_ns <= room_ns && course_is(place, &c)) {
+    if (key > 0 && place->key == key && place->took.wall_ns <= room_ns) {
         c.took = place->took;
         c.steps = submission->repeat;
     } else if (run_steps(sim, flight, &c, err) != 0) {
         return err_status(err);
-    } else if (place != NULL && c.steps == submission->repeat) {
-        course_keep(place, &c, &flight->clock);
+    } else if (key > 0 && c.steps == submission->repeat) {
+        *place = (struct known_course){key, c.took};
     }
     const struct step_price *highest = c.highest;
     flight->host_ns =

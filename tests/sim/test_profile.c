@@ -268,6 +268,8 @@ TEST(rows_that_an_import_left_on_a_warm_cache_are_refused) {
         {RAISED "gemm,1,2,warm=3,4\n",
          "t.csv:5: gemm has 3 columns after its name, expected 4: m,n,k,time_us"},
         {RAISED "elementwise,1,warm=3,4\n", "t.csv:5: elementwise is never raised from warm times"},
+        {RAISED "attention_causal,1,2,2,4,1,128,8\nattention_causal,1,1,1,4,1,128,warm=3,4\n",
+         "t.csv:6: attention_causal is never raised from warm times"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct profile *none = NULL;

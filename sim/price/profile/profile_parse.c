@@ -137,21 +137,35 @@ static bool op_is_typed(enum profile_op op) {
     return op != PROFILE_ELEMENTWISE && op != PROFILE_ALL_REDUCE && op != PROFILE_ALL_GATHER;
 }
 
+/* Before what was timed of a row that was raised. */
+static const char warm_mark[] = "warm=";
+
+static bool is_warm(const char *text) {
+    return *text == *warm_mark && strncmp(text, warm_mark, sizeof warm_mark - 1) == 0;
+}
+
+static bool op_is_raised(enum profile_op op) {
+    return op == PROFILE_GEMM || op == PROFILE_ATTENTION_DECODE || op == PROFILE_MOE;
+}
+
+static bool is_time(double us) {
+    return us > 0 && us <= MOST_US;
+}
+
 /* What was timed of a row that was raised, "warm=US" before its time, whose column is taken away.
  */
 static int take_warm(const char *path, int line, enum profile_op op, char **columns, size_t *n,
                      double *warm_us, struct err *err) {
-    static const char mark[] = "warm=";
     const size_t at = *n > 3 && *n <= MAX_COLUMNS + 1 ? *n - 2 : 0; /* more were cut off */
     *warm_us = 0;
-    if (at == 0 || strncmp(columns[at], mark, sizeof mark - 1) != 0) {
+    if (at == 0 || !is_warm(columns[at])) {
         return 0;
     }
-    if (op != PROFILE_GEMM && op != PROFILE_ATTENTION_DECODE && op != PROFILE_MOE) {
+    if (!op_is_raised(op)) {
         return err_world(err, "%s:%d: %s is never raised from warm times", path, line,
                          profile_operators[op].name);
     }
-    if (!num_f64(columns[at] + sizeof mark - 1, warm_us) || *warm_us <= 0 || *warm_us > MOST_US) {
+    if (!num_f64(columns[at] + sizeof warm_mark - 1, warm_us) || !is_time(*warm_us)) {
         return err_world(err, "%s:%d: '%.40s', expected a positive number", path, line,
                          columns[at]);
     }
@@ -240,7 +254,7 @@ static int parse_operator(const char *path, int line, char **columns, size_t n,
     if (bad) {
         return bad;
     }
-    if (!num_f64(columns[n - 1], &row.time_us) || row.time_us <= 0 || row.time_us > MOST_US) {
+    if (!num_f64(columns[n - 1], &row.time_us) || !is_time(row.time_us)) {
         return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
                          columns[n - 1]);
     }
@@ -409,7 +423,7 @@ static const char *after_word(const char *text, const char *word) {
 /* The type that a plain row names, if it names one, and what follows it; NULL: an unknown word. */
 static const char *plain_type(const char *text, size_t *type) {
     *type = ROWS_OF_FILE;
-    if (*text < 'a' || *text > 'z') {
+    if (*text < 'a' || *text > 'z' || is_warm(text)) {
         return text;
     }
     const char *after = NULL;
@@ -420,28 +434,43 @@ static const char *plain_type(const char *text, size_t *type) {
     return after;
 }
 
-/* A row of the same operator as the row before it, in sizes and a time of plain digits, read in one
- * walk over its bytes: the line after it. NULL: another row, for parse_row. */
+/* What was timed of a raised row, where it says so, and what follows it; NULL: what is no such
+ * time.
+ */
+static const char *plain_warm(const char *text, enum profile_op op, double *warm_us) {
+    *warm_us = 0;
+    if (!is_warm(text)) {
+        return text;
+    }
+    const char *after = num_decimal(text + sizeof warm_mark - 1, warm_us);
+    return after != NULL && *after == ',' && is_time(*warm_us) && op_is_raised(op) ? after + 1
+                                                                                   : NULL;
+}
+
+/* A row of the same operator as the row before it, in sizes of plain digits, read in one walk over
+ * its bytes: the line after it. NULL: another row, for parse_row. */
 static const char *plain_row(const char *text, enum profile_op op, int64_t sizes[MAX_COLUMNS],
-                             size_t *type, double *time_us) {
+                             size_t *type, double *warm_us, double *time_us) {
     const struct profile_operator *shape = &profile_operators[op];
     const char *at = after_word(text, shape->name);
     for (size_t i = 0; at != NULL && shape->sizes[i] != SIZE_END; i++) {
         at = plain_size(at, &sizes[i]);
     }
     at = at != NULL ? plain_type(at, type) : NULL;
-    at = at != NULL && (*type == ROWS_OF_FILE || op_is_typed(op)) ? num_plain(at, time_us) : NULL;
-    return at != NULL && *at == '\n' && *time_us > 0 && *time_us <= MOST_US ? at + 1 : NULL;
+    at = at != NULL && (*type == ROWS_OF_FILE || op_is_typed(op)) ? plain_warm(at, op, warm_us)
+                                                                  : NULL;
+    at = at != NULL ? num_decimal(at, time_us) : NULL;
+    return at != NULL && *at == '\n' && is_time(*time_us) ? at + 1 : NULL;
 }
 
 /* Takes a plain row; `*taken` is false where it is another. */
 static int take_plain(const char *path, int line, char **rest, struct all_rows *rows, bool *taken,
                       struct err *err) {
     int64_t sizes[MAX_COLUMNS] = {0};
-    double time_us;
+    double warm_us, time_us;
     size_t type;
     struct lattice_row row;
-    const char *after = plain_row(*rest, rows->last, sizes, &type, &time_us);
+    const char *after = plain_row(*rest, rows->last, sizes, &type, &warm_us, &time_us);
     *taken = after != NULL;
     if (after == NULL) {
         return 0;
@@ -451,6 +480,7 @@ static int take_plain(const char *path, int line, char **rest, struct all_rows *
         return err_status(err);
     }
     row.time_us = time_us;
+    row.warm_us = warm_us;
     add_row(rows, type, &row);
     return 0;
 }
