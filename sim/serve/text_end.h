@@ -44,8 +44,9 @@ static inline bool text_end_stops(const struct lifecycle *life, const struct req
  * so that no pass would store that alone, and the request is done. */
 static inline bool text_end_is_in_ring(const struct lifecycle *life,
                                        const struct request *request) {
-    return life->system->settings.static_blocks && request->answer_tokens > 0 &&
-           window_end(request) < request->canvas_tokens;
+    const struct settings *settings = &life->system->settings;
+    return settings->static_blocks && settings->blocks_in_flight > 1 &&
+           request->answer_tokens > 0 && window_end(request) < request->canvas_tokens;
 }
 
 /* Whether the active block lies after the end of text, so that its results are not read. */

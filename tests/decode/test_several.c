@@ -252,10 +252,11 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             WITH("--system", "d3llm", "--model", "dream-7b", "--set", "cache=dual"));
     REFUSES(2, "unmask: Qwen3-8B is autoregressive: blocks_in_flight is 1, not 2",
             WITH("--system", "ar", "--model", "qwen3-8b", "--set", "blocks_in_flight=2"));
-    REFUSES(2,
-            "unmask: blocks_in_flight = 2 needs what each step commits before the next is planned: "
-            "set unroll.maximum = 1",
-            WITH("--system", "multibd", "--set", "unroll.maximum=2"));
+    REFUSES(
+        2,
+        "unmask: unroll.maximum = 2 starts steps together, and decoder several-blocks chooses on "
+        "the host after each: set unroll.maximum = 1",
+        WITH("--system", "multibd", "--set", "unroll.maximum=2"));
     REFUSES(2,
             "unmask: decoder fixed counts positions of one block, and blocks_in_flight is 2: set "
             "decoder = several-blocks",

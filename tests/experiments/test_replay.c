@@ -56,7 +56,7 @@ static const char *const reasons[] = {
     "plans by what it learns of each request, which a trace of decisions does not tell",
     "the engine takes the softmax of logits as they are",
     "requests share whole blocks, and the engine whole pages",
-    "the host draws tokens from them",
+    "a kernel draws tokens from them",
     "says how many positions are masked again, and not which, as an engine has to know",
     "the record has counts alone, where a step of request 0 runs some positions",
 };

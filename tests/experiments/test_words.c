@@ -153,7 +153,7 @@ TEST(tables_tell_designs_from_what_was_published) {
     char *text = PRINTS("compare", "--systems", "dllm-serve,dllm-serve-published,vanilla", "--rate",
                         "0.1", "--requests", "5");
     ck_assert(has(text, "\ndesigns      dllm-serve, vanilla: ") &&
-              has(text, "; released code: dllm-serve-published, vanilla-published\n"));
+              has(text, "; nearest released: dllm-serve-published, vanilla-published\n"));
     ck_assert(has(text, "\npublished    dllm-serve-published: "));
     free(text);
     text = PRINTS("capacity", "--system", "dllm-serve-published", "--slo", "p99 latency<60s",

@@ -130,8 +130,8 @@ TEST(two_at_a_time_are_decoded_as_all_at_once) {
 }
 
 TEST(what_the_engine_does_not_run_is_refused_with_one_sentence) {
-    REFUSES(2, "the host draws tokens from them", RUN("--set", "logit_chunk_rows=64"));
-    REFUSES(2, "the host draws tokens from them", RUN("--set", "runtime.fused_head=on"));
+    REFUSES(2, "a kernel draws tokens from them", RUN("--set", "logit_chunk_rows=64"));
+    REFUSES(2, "a kernel draws tokens from them", RUN("--set", "runtime.fused_head=on"));
     REFUSES(2, "names no tensors for it: weights are random (random:SEED) or of another model",
             RUN("--set", "model.conditioning_ffn=64"));
     REFUSES(2, "a request's pages hold rows of all layers",
