@@ -41,8 +41,8 @@ static inline size_t known_step_place(const struct known_steps *known, uint64_t 
  * all rows. */
 enum { SPAN_SUMS = 6 };
 
-/* Prices of one attention operator: a step's spans of one kind come back beside others of the other
- * kinds. `of` is all that such a price depends on. */
+/* Prices of one attention operator: a step's spans of one kind come back while those of other kinds
+ * differ. `of` is all that such a price depends on. */
 struct known_spans {
     int64_t of[SPAN_SUMS]; /* the first 0: free */
     struct op_price price;
