@@ -526,6 +526,9 @@ static inline bool features_config(size_t i, struct matrix_config *out) {
          "layers=3 cache.transfer_ratio=0.4 iteration=smooth logit_scope=block"},
         {"dllm-cache", "llada-tiny", CANVAS, CARRIED | SIMULATED,
          "layers=3 cache.transfer_ratio=0.4 decoder=fixed unroll.maximum=3 steps_per_block=2"},
+        /* Steps in between that pick rows once more as the replay times their operators. */
+        {"dllm-cache", "llada-tiny", CANVAS, PLAYED,
+         "layers=3 cache.transfer_ratio=0.5 cache.output_interval_steps=8 decoder=fixed"},
     };
     if (i >= sizeof lines / sizeof lines[0]) {
         return false;
