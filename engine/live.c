@@ -438,10 +438,14 @@ static int one_by_one(struct live *live, const struct planned_step *planned,
     if (status == 0 && commits == NULL) {
         members_decide_nothing(&live->members);
     }
+    const bool restores = commits == NULL && forward_reads_overwritten(forward);
+    status = status == 0 && restores ? forward_set_aside(forward, err) : status;
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
-    return status != 0    ? status
-           : hits == NULL ? forward_finish_instances(forward, err)
-                          : forward_finish_counting(forward, hits, err);
+    if (status == 0) {
+        status = hits == NULL ? forward_finish_instances(forward, err)
+                              : forward_finish_counting(forward, hits, err);
+    }
+    return status == 0 && restores ? forward_put_back(forward, err) : status;
 }
 
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,

@@ -93,7 +93,7 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
 /* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
  * repetitions, from event to event of a queue that does not run dry. Without `commits` nothing is
  * committed, and what the step keeps is what the step itself keeps when it is carried out
- * next: measuring changes no result. */
+ * next, or is put back where that would not come out the same: measuring changes no result. */
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                    double *ns, struct err *err);
 

@@ -221,11 +221,8 @@ int room_use_workspace(struct room *room, int64_t bytes, struct err *err) {
 }
 
 int room_hold_pool(struct room *room, int64_t first_byte, struct err *err) {
-    if (room->mapping.device == NULL) {
-        return 0;
-    }
     room->pool_held = first_byte;
-    return cover(room, err);
+    return room->mapping.device != NULL ? cover(room, err) : 0;
 }
 
 /* ---- tokens and rows on their way ---- */

@@ -480,6 +480,9 @@ void forward_close(struct forward *forward) {
         (void)ranks_call(forward->ranks, close_other, &forward, &none);
     }
     captures_close(&forward->captures);
+    if (forward->aside != NULL) {
+        forward->device->table->release_host(forward->device->device, forward->aside);
+    }
     room_close(&forward->room);
     packed_close(&forward->packed);
     packed_close(&forward->rest);

@@ -85,6 +85,14 @@ int forward_swap(struct forward *forward, const struct row_copy *copy, struct er
 int forward_swap_wait(struct forward *forward, struct err *err);
 int64_t forward_page_bytes(const struct forward *forward);
 
+/* Whether a step reads rows that it overwrites, so that it does not come out the same twice: by how
+ * much values changed it picks the rows that go on. Then what is timed before it is carried out
+ * sets aside what the pool holds, in host memory of each rank, ERR_WORLD where there is not so
+ * much, and puts it back. */
+bool forward_reads_overwritten(const struct forward *forward);
+int forward_set_aside(struct forward *forward, struct err *err);
+int forward_put_back(struct forward *forward, struct err *err);
+
 /* Rows are kept in the pool from this byte to its end; at the pool's size, none are. To be said
  * before anything is written or moved there: what lies below may lose its memory. ERR_WORLD when
  * memory is mapped and does not suffice. */

@@ -84,6 +84,53 @@ int forward_finish_instances(struct forward *forward, struct err *err) {
     return status;
 }
 
+/* ---- what is measured before it is carried out ---- */
+
+bool forward_reads_overwritten(const struct forward *forward) {
+    return forward->packed.features;
+}
+
+static int set_aside(struct forward *forward, const void *none, struct err *err) {
+    const struct engine_device *device = forward->device;
+    const struct room *room = &forward->room;
+    const int64_t bytes = room->pool_bytes - room->pool_held;
+    void *memory = NULL;
+    (void)none;
+    ASSERT(forward->aside == NULL);
+    if (bytes == 0) {
+        return 0;
+    }
+    int status = device->table->allocate_host(device->device, bytes, &memory);
+    forward->aside = memory;
+    status = status == DEVICE_OK
+                 ? forward_download(forward, memory, room->pool + room->pool_held, bytes)
+                 : status;
+    return forward_device_err(forward, status, "setting cached rows aside", err);
+}
+
+int forward_set_aside(struct forward *forward, struct err *err) {
+    return forward_on_all_ranks(forward, set_aside, NULL, err);
+}
+
+static int put_back(struct forward *forward, const void *none, struct err *err) {
+    const struct engine_device *device = forward->device;
+    const struct room *room = &forward->room;
+    (void)none;
+    if (forward->aside == NULL) {
+        return 0;
+    }
+    int status = device->table->upload(device->device, room->pool + room->pool_held, forward->aside,
+                                       room->pool_bytes - room->pool_held);
+    status = status == DEVICE_OK ? device->table->finish(device->device) : status;
+    device->table->release_host(device->device, forward->aside);
+    forward->aside = NULL;
+    return forward_device_err(forward, status, "putting cached rows back", err);
+}
+
+int forward_put_back(struct forward *forward, struct err *err) {
+    return forward_on_all_ranks(forward, put_back, NULL, err);
+}
+
 static int read_times(struct forward *forward, const void *until_ns, struct err *err) {
     int status =
         instance_times_sum(&forward->times, forward->device, forward->room.events[EVENT_STEP_BEGIN],

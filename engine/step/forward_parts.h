@@ -24,6 +24,7 @@ struct forward {
     struct captures captures;
     struct room room;
     unsigned char *host;  /* that rows are swapped to, or NULL */
+    unsigned char *aside; /* what the pool held, of its host memory; NULL: nothing is set aside */
     int32_t *n_committed; /* [max_requests], by decision */
     float *importance;    /* [2, max_tokens], where the graph evicts */
     /* The step issued last. */

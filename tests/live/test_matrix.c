@@ -17,10 +17,26 @@ struct subject {
     struct served *base, *pressed;
 };
 
+/* Random weights can find the mask's own id the most likely, tied embeddings more often:
+ * sdar-tiny's do at model.hidden=96. Where that is given, what follows depends on the scope: a
+ * position that holds it is decided again if it has a logit row, and has none under
+ * logit_scope=masked. So the widths of tests/support/live.h are such that no output holds one. */
+static void check_no_masks(const struct subject *s, const struct system *system,
+                           const struct served *served) {
+    for (uint32_t id = 0; id < s->set->n; id++) {
+        for (uint32_t t = 0; t < served->n_tokens[id]; t++) {
+            ck_assert_msg(served->tokens[id][t] != (int32_t)system->model->mask_token,
+                          "token %u of request %u is the mask's own id: other weights or widths", t,
+                          id);
+        }
+    }
+}
+
 /* Everybody has an output, memory was what was planned, and nobody holds any of it. */
 static void check_served(const struct subject *s, const struct system *system,
                          const struct served *served) {
     check_outputs(served, system, s->set->together, s->set->n);
+    check_no_masks(s, system, served);
     check_used_as_planned(served, s->set->n);
     ck_assert_int_eq(served->pool_left_bytes, 0);
     ck_assert_int_eq(served->memory.metered_bytes + served->memory.unmapped_bytes,
@@ -218,11 +234,7 @@ static void check_carried_on(const struct subject *s, struct system *system,
     ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
     ck_assert_uint_eq(played->n_outputs, s->set->n);
     check_outputs(played, system, s->set->together, s->set->n);
-    for (uint32_t id = 0; id < s->set->n; id++) {
-        for (uint32_t t = 0; t < played->n_tokens[id]; t++) {
-            ck_assert_int_ne(played->tokens[id][t], (int)system->model->mask_token);
-        }
-    }
+    check_no_masks(s, system, played);
     ck_assert_uint_eq(accuracy.n_steps, simulated->n_steps);
     ck_assert_uint_eq(accuracy_by_operator(&accuracy, STEP_CLASS_COUNT),
                       (simulated->n_steps + 2) / 3);
