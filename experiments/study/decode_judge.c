@@ -138,9 +138,7 @@ struct measured_error measured_error(const struct measured *measured) {
             }
         }
     }
-    if (n > 0) {
-        out.rms_yield = sqrt(squares / (double)n);
-    }
+    out.rms_yield = sqrt(squares / (double)n); /* of none: NaN */
     return out;
 }
 
