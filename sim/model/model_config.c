@@ -276,8 +276,8 @@ static int take_ffn(struct reading *r) {
         m->ffn = CODES_OWN * m->hidden;
         return 0;
     }
-    const json_int_t times = json_integer_value(ratio);
-    if (!json_is_integer(ratio) || times < 1 || times > MOST) {
+    const json_int_t times = json_integer_value(ratio); /* 0 of what is none */
+    if (times < 1 || times > MOST) {
         return err_usage(r->err, "%s: mlp_ratio must be a whole number from 1 to %d", r->path,
                          MOST);
     }
