@@ -116,33 +116,37 @@ static bool is_block_diffusion(const struct measured_trace *trace) {
 }
 
 struct measured_error measured_error(const struct measured *measured) {
-    struct measured_error out = {NAN, 0, NAN, NAN};
+    struct measured_error out = {NAN, NAN, NAN, NAN};
+    double squares = 0;
     size_t n = 0;
     for (size_t i = 0; i < measured->n; i++) {
         const struct measured_trace *trace = &measured->traces[i];
         for (int c = 0; c < N_COMPARED; c++) {
             struct number number;
-            bool is_there = compare(trace, &compared[c], &number);
-            double size = fabs(number.off_fitted);
+            double size = compare(trace, &compared[c], &number) ? fabs(number.off_fitted) : NAN;
+            if (!isfinite(size)) {
+                continue;
+            }
             if (c == 0 && !measured_counts(trace)) {
                 out.most_yield = fmax(out.most_yield, size);
-                out.rms_yield += size * size;
+                squares += size * size;
                 n++;
             } else if (c == 1 && is_block_diffusion(trace) && !measured_counts(trace)) {
                 out.most_cost = fmax(out.most_cost, size);
-            } else if (is_there && strncmp(compared[c].key, "quintile", 8) == 0) {
+            } else if (strncmp(compared[c].key, "quintile", 8) == 0) {
                 out.most_quintile = fmax(out.most_quintile, size);
             }
         }
     }
-    out.rms_yield = sqrt(out.rms_yield / (double)n);
+    out.rms_yield = sqrt(squares / (double)n); /* of none: NaN */
     return out;
 }
 
 static void error_text(const struct measured *measured, char *text, size_t size) {
     struct measured_error error = measured_error(measured);
-    int n = snprintf(text, size, "tokens a pass %.0f %% (at most %.0f)", 100 * error.rms_yield,
-                     100 * error.most_yield);
+    int n = isfinite(error.rms_yield) ? snprintf(text, size, "tokens a pass %.0f %% (at most %.0f)",
+                                                 100 * error.rms_yield, 100 * error.most_yield)
+                                      : snprintf(text, size, "tokens a pass -");
     if (isfinite(error.most_cost) && n > 0 && (size_t)n < size) {
         snprintf(text + n, size - (size_t)n, ", tokens run at most %.0f %%", 100 * error.most_cost);
     }
@@ -155,7 +159,7 @@ static void add_off(struct table *table, enum kind kind, double off) {
     char text[32];
     snprintf(text, sizeof text, kind == RELATIVE ? "%+.1f%%" : "%+.3f",
              kind == RELATIVE ? 100 * off : off);
-    table_shown(table, off, text);
+    table_shown(table, off, isfinite(off) ? text : NULL);
 }
 
 static void print_trace(const struct measured_trace *trace, FILE *out) {
@@ -268,7 +272,7 @@ json_t *measured_json(const struct measured *measured) {
     json_t *process = json_object(), *traces = json_array();
     for (int i = 0; i < N_CONSTANTS; i++) {
         json_object_set_new(process, constants[i].name,
-                            json_real(constant_of(&measured->fitted, i)));
+                            real_or_null(constant_of(&measured->fitted, i)));
     }
     for (size_t i = 0; i < measured->n; i++) {
         json_array_append_new(traces, trace_json(&measured->traces[i]));

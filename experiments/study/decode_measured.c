@@ -243,11 +243,12 @@ static void take_first(const struct decode_facts *facts, struct decode_process *
         x += facts->first[g].x;
         xx += facts->first[g].xx;
     }
-    double mean = x / n, lost = facts->lost_x / n_lost;
+    /* Where none is sure, as a position of just 0.9: log(0.9 / 0.1). */
+    const double mean = n > 0 ? x / n : log(9), lost = facts->lost_x / n_lost;
     process->gap = 12;
     process->distance = 3;
     process->location = mean + process->distance / 2;
-    process->position_spread = sqrt(fmax(xx / n - mean * mean, 0.1));
+    process->position_spread = n > 0 ? sqrt(fmax(xx / n - mean * mean, 0.1)) : 1;
     process->lost_location = n_lost > 0 ? lost : 0;
     process->lost_spread = n_lost > 1 ? sqrt(fmax(facts->lost_xx / n_lost - lost * lost, 0.01)) : 1;
     take_losses(facts, process);

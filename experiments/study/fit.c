@@ -1,6 +1,7 @@
 #include "experiments/study/fit.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "experiments/run/cli/cmd.h"
@@ -169,6 +170,12 @@ static int reach(const struct task *task, double value, double *out, struct err 
     return 0;
 }
 
+/* "-" where a run says nothing: it finished no request. */
+static const char *given(double value, char text[32]) {
+    snprintf(text, 32, isfinite(value) ? "%.4g" : "-", value);
+    return text;
+}
+
 static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     double low = 0, high = task->most, at_low = 0, at_high = 0;
     int status = reach(task, low, &at_low, err);
@@ -177,11 +184,14 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     }
     /* Throughput and tokens fall with the constant, times grow. */
     double sign = task->first > 0 || is_of(task, "ms_per_forward") ? -1 : 1;
-    if (status == 0 &&
-        (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
+    const bool is_between =
+        sign * task->target <= sign * at_low && sign * task->target >= sign * at_high;
+    if (status == 0 && !is_between) {
+        char low_text[32], high_text[32];
         status =
-            err_world(err, "[%s] cannot reach its target of %g: %s from 0 to %g gives %.4g to %.4g",
-                      task->section, task->target, task->key, task->most, at_low, at_high);
+            err_world(err, "[%s] cannot reach its target of %g: %s from 0 to %g gives %s to %s",
+                      task->section, task->target, task->key, task->most, given(at_low, low_text),
+                      given(at_high, high_text));
     }
     for (int i = 0; status == 0 && i < 30; i++) {
         double middle = (low + high) / 2, reached = 0;

@@ -47,6 +47,12 @@ const struct param model_params[] = {
           "the longest canvas the model was made for [serves = on]"),
     COUNT(mask_token, "4294967295", 0, NO_MASK_TOKEN,
           "token id of a masked position; autoregressive models have none"),
+    COUNT(delete_token, "0", 0, INT32_MAX,
+          "id of the token that drops its position (LLaDA2.2; 0: none) [backend = cpu|cuda and "
+          "decoder = joint-indel]"),
+    COUNT(insert_token, "0", 0, INT32_MAX,
+          "id of the token that puts a mask before what its position holds (LLaDA2.2; 0: none) "
+          "[backend = cpu|cuda and decoder = joint-indel]"),
     WORD("attention", mask, NULL, attention_mask_names, "what a position sees"),
     COUNT(block_tokens, NULL, 1, 65536,
           "default size of the blocks that are decoded together "
@@ -179,6 +185,22 @@ static int check_dense(const struct model *m, const char *place, struct err *err
                : err_usage(err, "%s: a router and its experts' sizes, but experts = 0", place);
 }
 
+/* Both tokens by which a canvas moves, or neither, as SGLang has it for JointThresholdInDel. */
+static int check_moving(const struct model *m, const char *place, struct err *err) {
+    const uint32_t gone = m->delete_token, put = m->insert_token;
+    if (gone == 0 && put == 0) {
+        return 0;
+    }
+    const bool are_tokens = gone > 0 && put > 0 && gone < m->vocab && put < m->vocab;
+    return are_tokens && gone != put && gone != m->mask_token && put != m->mask_token
+               ? 0
+               : err_usage(err,
+                           "%s: delete_token = %" PRIu32 " and insert_token = %" PRIu32
+                           " must be two tokens below vocab = %" PRIu32
+                           " that are not mask_token, or both 0",
+                           place, gone, put, m->vocab);
+}
+
 static int check_decoding(const struct model *m, const char *place, struct err *err) {
     bool has_mask = m->mask_token != NO_MASK_TOKEN;
     if (m->uniform_noise) {
@@ -203,7 +225,7 @@ static int check_decoding(const struct model *m, const char *place, struct err *
         return err_usage(err, "%s: a diffusion model needs a mask_token", place);
     }
     return !has_mask || m->mask_token < m->vocab
-               ? 0
+               ? check_moving(m, place, err)
                : err_usage(err, "%s: mask_token = %" PRIu32 ", but vocab = %" PRIu32, place,
                            m->mask_token, m->vocab);
 }

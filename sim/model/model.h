@@ -61,6 +61,7 @@ struct model {
     uint32_t vocab; /* rows of the output projection */
     uint32_t max_positions;
     uint32_t mask_token; /* id that stands for a position not yet committed; NO_MASK_TOKEN */
+    uint32_t delete_token, insert_token; /* ids by which its canvas moves; 0: it has none */
     bool qk_norm, qkv_bias, tied, shifted_logits;
     /* What attention and FFN give is normed as well before it is added, and in a mixture what the
      * experts read, what they give, and what is shared (Gemma 4). */

@@ -261,6 +261,32 @@ static int take_rotary(struct reading *r) {
     return 0;
 }
 
+/* OLMo's code, and so LLaDA's: an FFN without a width of its own is mlp_ratio times as wide as
+ * there are channels between layers, 4 times where config.json does not say
+ * (GSAI-ML/LLaDA-8B-Instruct: configuration_llada.py, modeling_llada.py). */
+static int take_ffn(struct reading *r) {
+    enum { CODES_OWN = 4, MOST = 1 << 20 };
+    const char *key = family_value(&r->family, "config", "ffn");
+    const json_t *ratio = look_up(r->root, "mlp_ratio");
+    struct model *m = r->model;
+    if (key == NULL || strcmp(key, "mlp_hidden_size") != 0 || look_up(r->root, key) != NULL) {
+        return 0;
+    }
+    if (ratio == NULL) {
+        m->ffn = CODES_OWN * m->hidden;
+        return 0;
+    }
+    const json_int_t times = json_integer_value(ratio); /* 0 of what is none */
+    if (times < 1 || times > MOST) {
+        return err_usage(r->err, "%s: mlp_ratio must be a whole number from 1 to %d", r->path,
+                         MOST);
+    }
+    json_t *width = json_integer(times * m->hidden);
+    const int status = state(r, "ffn", "mlp_ratio", width);
+    json_decref(width);
+    return status;
+}
+
 /* ---- what follows from it ---- */
 
 static void derive(struct model *m) {
@@ -289,7 +315,9 @@ static void note_assumed(struct reading *r) {
     for (size_t i = 0; i < model_n_params; i++) {
         const struct param *param = &model_params[i];
         size_t used = strlen(text);
-        if (family_assumed(&r->family, param->name) != NULL && (r->model->stated >> i & 1) == 0) {
+        const bool is_assumed = family_assumed(&r->family, param->name) != NULL ||
+                                (strcmp(param->name, "ffn") == 0 && r->model->ffn > 0);
+        if (is_assumed && (r->model->stated >> i & 1) == 0) {
             snprintf(text + used, sizeof text - used, "%s%s = %s", used > 0 ? ", " : "",
                      param->name, param_text(param, r->model, value, sizeof value));
         }
@@ -350,6 +378,7 @@ static int take_all(struct reading *r) {
     status = status != 0 ? status : check_expected(r, &r->family.like);
     status = status != 0 ? status : take_assumed(r);
     status = status != 0 ? status : take_stated(r);
+    status = status != 0 ? status : take_ffn(r);
     status = status != 0 ? status : take_scaling(r);
     status = status != 0 ? status : take_quantised(r);
     status = status != 0 ? status : take_prefix_depth(r);

@@ -9,6 +9,7 @@
 #include "sim/base/num.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
+#include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/price/profile_share.h"
@@ -77,6 +78,17 @@ static void resolve_drawing(struct system *s) {
                                             .draws = settings->sampling};
 }
 
+/* By which tokens a canvas moves the model says, where the decoder does not. */
+static void resolve_moving(struct system *s) {
+    if (s->decoder->way == DECODER_MOVES) {
+        struct joint_indel *numbers = s->decoder_state;
+        numbers->delete_token =
+            numbers->delete_token > 0 ? numbers->delete_token : s->model->delete_token;
+        numbers->insert_token =
+            numbers->insert_token > 0 ? numbers->insert_token : s->model->insert_token;
+    }
+}
+
 static void resolve_settings(struct system *s, uint32_t longest) {
     struct settings *settings = &s->settings;
     enum { LONGEST_CONTEXT = 32768 };
@@ -100,6 +112,7 @@ static void resolve_settings(struct system *s, uint32_t longest) {
     s->process.location -= settings->confidence_drop;
     s->process.temperature = settings->temperature;
     resolve_drawing(s);
+    resolve_moving(s);
 }
 
 /* Cached rows of a request that fills the profiled canvas. */

@@ -1,11 +1,11 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/bicache.h"
 #include "sim/policy/decoder/moving.h"
-#include "sim/policy/decoder/renoise.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_reads.h"
@@ -107,13 +107,6 @@ static int check_noise(const struct system *s, struct err *err) {
                          "%s decides on its whole canvas anew in every step, and decoder %s "
                          "commits positions for good: set decoder = renoise",
                          s->model->title, name);
-    }
-    const struct renoise *numbers = s->decoder_state;
-    if (renoises && numbers->t_min > numbers->t_max) {
-        return err_usage(err,
-                         "decoder %s comes down from a temperature of %g to %g: set decoder.t_min "
-                         "to decoder.t_max at most",
-                         name, numbers->t_max, numbers->t_min);
     }
     const char *without = settings->iteration != ITERATION_PLAIN     ? "iteration = plain"
                           : settings->sampling                       ? "sampling = off"
@@ -255,11 +248,16 @@ static int check_rows(const struct system *s, struct err *err) {
     return 0;
 }
 
-/* Parameters of schedulers of which the first is not to be above the second, or not even that. */
+/* Parameters of schedulers and decoders of which the first is not to be above the second, or not
+ * even that. */
 static const struct {
     const char *lower, *upper;
     bool is_below;
-} ordered[] = {{"low", "high", false}, {"least", "most", false}, {"to", "from", true}};
+} ordered[] = {{"low", "high", false},
+               {"least", "most", false},
+               {"to", "from", true},
+               {"low_threshold", "threshold", false},
+               {"t_min", "t_max", false}};
 
 /* The value of a policy's parameter; none: NaN. */
 static double policy_number(const struct param *param, const void *state) {
@@ -271,8 +269,8 @@ static double policy_number(const struct param *param, const void *state) {
     return number;
 }
 
-static int check_bounds(const struct system *s, struct err *err) {
-    const struct policy *policy = &s->scheduler->policy;
+static int check_ordered(const struct policy *policy, const char *part, const void *state,
+                         struct err *err) {
     for (size_t i = 0; i < sizeof ordered / sizeof ordered[0]; i++) {
         const struct param *lower = param_find(policy->params, policy->n_params, ordered[i].lower);
         const struct param *upper = param_find(policy->params, policy->n_params, ordered[i].upper);
@@ -280,16 +278,35 @@ static int check_bounds(const struct system *s, struct err *err) {
             (lower->type != PARAM_F64 && lower->type != PARAM_U32)) {
             continue;
         }
-        const double a = policy_number(lower, s->scheduler_state);
-        const double b = policy_number(upper, s->scheduler_state);
+        const double a = policy_number(lower, state), b = policy_number(upper, state);
         if (a > b || (ordered[i].is_below && a >= b)) {
-            return err_usage(
-                err, "scheduler %s wants scheduler.%s %s scheduler.%s, and has %g and %g",
-                policy->name, lower->name, ordered[i].is_below ? "below" : "at most as high as",
-                upper->name, a, b);
+            return err_usage(err, "%s %s wants %s.%s %s %s.%s, and has %g and %g", part,
+                             policy->name, part, lower->name,
+                             ordered[i].is_below ? "below" : "at most as high as", part,
+                             upper->name, a, b);
         }
     }
     return 0;
+}
+
+static int check_bounds(const struct system *s, struct err *err) {
+    return check_ordered(&s->scheduler->policy, "scheduler", s->scheduler_state, err) != 0 ||
+                   check_ordered(&s->decoder->policy, "decoder", s->decoder_state, err) != 0
+               ? err_status(err)
+               : 0;
+}
+
+/* A block has one step at least. */
+static int check_steps(const struct system *s, struct err *err) {
+    const struct policy *policy = &s->decoder->policy;
+    const double steps =
+        policy_number(param_find(policy->params, policy->n_params, "steps"), s->decoder_state);
+    return strcmp(policy->name, "fixed") != 0 || steps == 0 || steps >= 1
+               ? 0
+               : err_usage(err,
+                           "decoder fixed has decoder.steps = %g: set 1 at least, or 0 for "
+                           "steps_per_block",
+                           steps);
 }
 
 static int check_needs(const struct system *s, struct err *err) {
@@ -733,10 +750,11 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,    check_prefixes,    check_swap,         check_rows,
-        check_bounds,   check_needs,   check_said_rows,   check_credit,       check_revising,
-        check_moving,   check_drawing, check_smoothing,   check_sample_scope, check_storage,
-        check_several,  check_sliding, check_speculation, check_local_layers, check_noise};
+        check_settings, check_mask,    check_prefixes, check_swap,        check_rows,
+        check_bounds,   check_steps,   check_needs,    check_said_rows,   check_credit,
+        check_revising, check_moving,  check_drawing,  check_smoothing,   check_sample_scope,
+        check_storage,  check_several, check_sliding,  check_speculation, check_local_layers,
+        check_noise};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

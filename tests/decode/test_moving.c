@@ -110,6 +110,19 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
     REFUSES(2, "unmask: decoder.delete_token = 157184 is no token of LLaDA2.0-mini",
             TOKENS("157184", "8"));
     free(PRINTS(TOKENS("7", "157183")));
+    /* What the decoder does not say the model does. */
+#define OF_MODEL(...)                                                                              \
+    WITH("--system", "sdar", "--model", "llada2-mini", "--decoder", "joint-indel", "--set",        \
+         "model.delete_token=156930", "--set", "model.insert_token=156931", "--set", __VA_ARGS__)
+    REFUSES(2,
+            "unmask: decoder joint-indel would drop and insert positions by the same token: set "
+            "decoder.delete_token or decoder.insert_token to another than 156931",
+            OF_MODEL("decoder.delete_token=156931"));
+    REFUSES(2,
+            "unmask: decoder joint-indel would drop and insert positions by the same token: set "
+            "decoder.delete_token or decoder.insert_token to another than 156930",
+            OF_MODEL("decoder.insert_token=156930"));
+    free(PRINTS(OF_MODEL("decoder.insert_token=156932")));
     REFUSES(2,
             "unmask: decoder joint-indel does not run live, for it has a canvas that moves without "
             "tokens that insert and delete",

@@ -329,7 +329,8 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
             "unmask: DiffusionGemma (26B-A4B) decides on its whole canvas anew in every step, and "
             "decoder threshold commits positions for good: set decoder = renoise",
             WITH("--system", "sdar", "--model", "diffusiongemma"));
-    REFUSES(2, "unmask: decoder renoise comes down from a temperature of 0.4 to 0.8: set decoder",
+    REFUSES(2,
+            "unmask: decoder renoise wants decoder.t_min at most as high as decoder.t_max, and has",
             WITH("--system", "diffusiongemma", "--set", "decoder.t_min=0.8", "--set",
                  "decoder.t_max=0.4"));
     REFUSES(2,

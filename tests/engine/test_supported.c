@@ -137,6 +137,23 @@ TEST_EACH(a_system_that_has_a_feature_is_refused_where_it_is_lacked, N_CASES) {
     system_close(system);
 }
 
+/* By tokens that the model has, or the decoder, or one of each. */
+TEST(a_canvas_moves_by_the_models_own_tokens) {
+    static const char *const said[] = {"model.delete_token=3 model.insert_token=4",
+                                       "decoder.delete_token=3 decoder.insert_token=4",
+                                       "model.delete_token=3 model.insert_token=4 "
+                                       "decoder.delete_token=5"};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        struct err err = {0};
+        char settings[256];
+        snprintf(settings, sizeof settings,
+                 "decoder=joint-indel runtime.fused_head=off storage.weights=f32 %s", said[i]);
+        struct system *system = system_with("sdar", "sdar-tiny", settings);
+        ck_assert_msg(supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
+        system_close(system);
+    }
+}
+
 TEST(pages_are_of_the_rows_that_kernels_take) {
     for (uint32_t rows = 1; rows <= 1024; rows++) {
         struct system *system = system_with("sdar", "sdar-tiny", "storage.weights=f32");

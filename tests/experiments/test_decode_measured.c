@@ -51,7 +51,8 @@ static void draw(void *state, const struct decode_positions *pass) {
     decode_log_add(drawing->log, drawing->request, &counts, 1, &own);
 }
 
-static void write_trace(const char *path, struct rollout_rule rule, const char *about) {
+static void write_drawn(const char *path, const struct decode_process *process,
+                        struct rollout_rule rule, const char *about) {
     struct err err = {0};
     struct drawing drawing;
     unlink(path);
@@ -65,11 +66,15 @@ static void write_trace(const char *path, struct rollout_rule rule, const char *
         struct rollout sums = {0};
         drawing.request = i;
         rule.answer_tokens = rule.fixed_tokens + answer;
-        rollout_request(&truth, 99, i, &rule, (rule.answer_tokens + B - 1) / B, &sums);
+        rollout_request(process, 99, i, &rule, (rule.answer_tokens + B - 1) / B, &sums);
         decode_log_finish(drawing.log, i,
                           &(struct decode_done){PROMPT, N_BLOCKS * B - PROMPT + 64, answer});
     }
     ck_assert_msg(decode_log_close(drawing.log, about, &err) == 0, "%s", err.text);
+}
+
+static void write_trace(const char *path, struct rollout_rule rule, const char *about) {
+    write_drawn(path, &truth, rule, about);
 }
 
 static const char plain_09[] = "measured_plain_09.db", plain_07[] = "measured_plain_07.db",
@@ -164,6 +169,72 @@ TEST(what_is_written_reads_back_with_its_error) {
     ck_assert_ptr_nonnull(strstr(back.error, "tokens a pass"));
     measured_close(&measured);
     unlink("measured.ini");
+    remove_traces();
+}
+
+/* A decoder that counts says nothing of a process, and a model that is sure of no position nothing
+ * of where a process is where it is sure. */
+TEST(what_no_trace_says_is_a_dash_and_null_and_no_constant_is_unknown) {
+    static struct measured measured;
+    struct err err = {0};
+    struct decode_process unsure = truth, back;
+    unsure.location = unsure.lost_location = -9;
+    write_drawn(plain_09, &unsure,
+                (struct rollout_rule){.rule = {.kind = DECODE_COUNT}, .count = 4},
+                "model: known\ncache: exact\ndecoder: fixed\nsteps_per_block: 8\n");
+    ck_assert_msg(
+        measured_open(NULL, (const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
+        "%s", err.text);
+    for (int g = 0; g < FACTS_GAPS; g++) {
+        const struct facts_first *first = &measured.traces[0].even.first[g];
+        ck_assert_double_eq(first->n, first->n_lost);
+    }
+    ck_assert_double_nan(measured_error(&measured).rms_yield);
+    ck_assert_double_nan(measured_error(&measured).most_yield);
+    ck_assert_double_finite(measured.fitted.location);
+    measured.traces[0].odd.distance = 0; /* of which nothing is a share */
+    measured.traces[0].odd.n_lags = 0;   /* not said */
+    char text[8192] = "";
+    FILE *file = fmemopen(text, sizeof text, "w");
+    measured_print(&measured, file);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "was fitted to: tokens a pass -\n"));
+    ck_assert_msg(strstr(text, "nan") == NULL && strstr(text, "inf") == NULL, "%s", text);
+    json_t *json = measured_json(&measured);
+    ck_assert(json_is_null(json_object_get(json_object_get(json, "error"), "tokens_per_pass_rms")));
+    json_decref(json);
+    measured.fitted.gap = (double)NAN;
+    json = measured_json(&measured);
+    ck_assert(json_is_null(json_object_get(json_object_get(json, "process"), "gap")));
+    json_decref(json);
+    measured.fitted.gap = 1;
+    file = fopen("measured.ini", "w");
+    measured_write(&measured, "known/a", file);
+    fclose(file);
+    ck_assert_msg(decode_process_find("measured.ini:known/a", &back, &err) == 0, "%s", err.text);
+    ck_assert_str_eq(back.error, "tokens a pass -");
+    measured_close(&measured);
+    unlink("measured.ini");
+    unlink(plain_09);
+}
+
+/* A trace that says nothing of tokens a pass takes nothing from what others say. */
+TEST(the_error_is_that_of_the_traces_that_say_it) {
+    static struct measured measured;
+    struct err err = {0};
+    const struct decode_process *process = &truth;
+    write_traces();
+    const char *const by[] = {plain_09, plain_07};
+    ck_assert_msg(measured_open(process, NULL, 0, by, 2, &measured, &err) == 0, "%s", err.text);
+    const struct measured_error both = measured_error(&measured);
+    measured.traces[1].odd.yield = (struct facts_ratio){0};
+    measured.traces[1].odd.cost = (struct facts_ratio){0};
+    const struct measured_error first = measured_error(&measured);
+    measured.n = 1;
+    ck_assert_double_eq(first.rms_yield, measured_error(&measured).rms_yield);
+    ck_assert_double_ne(first.rms_yield, both.rms_yield);
+    measured.n = 2;
+    measured_close(&measured);
     remove_traces();
 }
 

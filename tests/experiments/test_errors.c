@@ -30,6 +30,25 @@ TEST(another_systems_steps_have_no_price) {
 }
 
 /* Every time of the profile is ten days. */
+/* Of every decoder that has two numbers of which one bounds the other; equal ones are in order. */
+TEST(numbers_of_decoders_that_are_out_of_order_are_refused) {
+#define SDAR(...) "run", "--system", "sdar", "--requests", "1", "--rate", "1", __VA_ARGS__
+#define HIERARCHICAL(low)                                                                          \
+    SDAR("--decoder", "hierarchical", "--set", "decoder.threshold=0.5", "--set",                   \
+         "decoder.low_threshold=" low)
+    REFUSES(2,
+            "unmask: decoder hierarchical wants decoder.low_threshold at most as high as "
+            "decoder.threshold, and has 0.51 and 0.5",
+            HIERARCHICAL("0.51"));
+    free(PRINTS(HIERARCHICAL("0.5")));
+    REFUSES(2, "unmask: scheduler width-by-rate wants scheduler.least at most as high as",
+            SDAR("--set", "scheduler=width-by-rate", "--set", "scheduler.least=33"));
+#define STEPS(n) SDAR("--decoder", "fixed", "--set", "decoder.steps=" n)
+    REFUSES(2, "unmask: decoder fixed has decoder.steps = 0.99: set 1 at least", STEPS("0.99"));
+    free(PRINTS(STEPS("1")));
+    free(PRINTS(STEPS("0")));
+}
+
 TEST(times_beyond_what_a_clock_counts_are_refused) {
     char *profile = scratch_read("kernels/profiles/l40s.csv"), *text = NULL;
     size_t size;

@@ -5,6 +5,7 @@
 
 #include "experiments/study/fit.h"
 #include "sim/system/lmax.h"
+#include "tests/support/scratch.h"
 #include "tests/support/study.h"
 #include "tests/support/suite.h"
 
@@ -31,6 +32,24 @@ TEST(every_constant_is_what_its_fit_says) {
         ck_assert_double_eq_tol(fits[i].stored_result / fits[i].target, 1, 0.002);
     }
     config_fini(&calibrated);
+}
+
+/* What finishes no request reaches no target. */
+TEST(a_constant_that_nothing_can_be_said_of_is_refused) {
+    struct config config;
+    struct err err = {0};
+    struct fit fit;
+    size_t n;
+    const char *path = scratch_write(
+        "unreachable.ini",
+        "[none]\nvalue = 1\nfitted_to = x\nkey = host.factor\nsystem = dllm-serve\ngpu = l40s\n"
+        "workload = burst\nrate = 1\nrequests = 2\nquantity = ms_per_forward\ntarget = 5\n"
+        "set = context_tokens=16\n");
+    ck_assert_int_eq(config_read(path, &config, &err), 0);
+    ck_assert_int_ne(fit_all(&config, &fit, 1, &n, &err), 0);
+    ck_assert_str_eq(err.text, "[none] cannot reach its target of 5: host.factor from 0 to 8 gives "
+                               "- to -");
+    config_fini(&config);
 }
 
 /* Throughput over the requests that were not too long is no merit. */

@@ -329,6 +329,78 @@ TEST(what_is_no_configuration_is_refused) {
     }
 }
 
+/* As LLaDA's configuration_llada.py and modeling_llada.py have it. */
+TEST(an_ffn_without_a_width_is_a_multiple_of_the_channels) {
+    static const struct {
+        const char *by;
+        uint32_t ffn;
+        bool is_stated;
+    } said[] = {{"\"mlp_ratio\":3,", 12288, true},
+                {"\"mlp_hidden_size\":null,\"mlp_ratio\":5,", 20480, true},
+                {"\"mlp_hidden_size\":12288,\"mlp_ratio\":4,", 12288, true},
+                {"\"mlp_ratio\":null,", 16384, false},
+                {"", 16384, false}};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        struct err err = {0};
+        const struct model *read = model_find(
+            write_config("ratio", changed(0, "\"mlp_hidden_size\":12288,", said[i].by)), &err);
+        ck_assert_msg(read != NULL, "%s", err.text);
+        ck_assert_uint_eq(read->ffn, said[i].ffn);
+        ck_assert_int_eq((read->stated & model_param_bit("ffn")) != 0, said[i].is_stated);
+        ck_assert_int_eq(strstr(read->assumed, "ffn = 16384") != NULL, !said[i].is_stated);
+    }
+    static const char *const bad[] = {"0", "-1", "2.5", "\"4\"", "1048577"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct err err = {0};
+        char by[64];
+        snprintf(by, sizeof by, "\"mlp_ratio\":%s,", bad[i]);
+        ck_assert_ptr_null(
+            model_find(write_config("ratio", changed(0, "\"mlp_hidden_size\":12288,", by)), &err));
+        ck_assert_msg(strstr(err.text, "mlp_ratio must be a whole number from 1 to 1048576"), "%s",
+                      err.text);
+    }
+    struct err err = {0};
+    ck_assert_ptr_null(model_find(
+        write_config("ratio", changed(0, "\"mlp_hidden_size\":12288,", "\"mlp_ratio\":1048576,")),
+        &err));
+    ck_assert_msg(strstr(err.text, "mlp_ratio") != NULL, "%s", err.text);
+}
+
+TEST(another_familys_ffn_is_no_multiple) {
+    struct err err = {0};
+    ck_assert_ptr_null(model_find(
+        write_config("dream", changed(1, "\"intermediate_size\":18944", "\"mlp_ratio\":4")), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "a model without experts needs an ffn above 0"));
+}
+
+#define MOVES(gone, put)                                                                           \
+    "\"delete_token_id\":" gone ",\"split_token_id\":" put ",\"vocab_size\":157184"
+
+/* By the names that SGLang reads; both, or none, which are tokens of the model and not its mask. */
+TEST(the_tokens_by_which_a_canvas_moves_are_read) {
+    static const char *const bad[] = {MOVES("156930", "156930"), MOVES("156930", "156895"),
+                                      MOVES("156895", "156931"), MOVES("157184", "156931"),
+                                      MOVES("156930", "157184"), MOVES("156930", "null"),
+                                      MOVES("null", "156931")};
+    struct err err = {0};
+    const struct model *read = model_find(
+        write_config("moves", changed(6, "\"vocab_size\":157184", MOVES("156930", "156931"))),
+        &err);
+    ck_assert_msg(read != NULL, "%s", err.text);
+    ck_assert_uint_eq(read->delete_token, 156930);
+    ck_assert_uint_eq(read->insert_token, 156931);
+    /* They are another model's than LLaDA2.0's, which has none. */
+    ck_assert_ptr_eq(model_recognise(read, &err), read);
+    ck_assert_uint_eq(model_find("llada2-mini", &err)->delete_token, 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (struct err){0};
+        ck_assert_ptr_null(
+            model_find(write_config("moves", changed(6, "\"vocab_size\":157184", bad[i])), &err));
+        ck_assert_msg(strstr(err.text, "must be two tokens below vocab = 157184") != NULL, "%s",
+                      err.text);
+    }
+}
+
 /* The class runs the model; its model_type may be that of the class which it began as. */
 TEST(the_architecture_decides_the_family) {
     struct err err = {0};

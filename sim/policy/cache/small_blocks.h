@@ -14,7 +14,7 @@ struct small_blocks {
 #define SMALL_BLOCKS_PARAM(state, small)                                                           \
     {                                                                                              \
         "small_block", PARAM_U32, 0, "tokens", "8", 1, 65536, NULL, offsetof(state, small.tokens), \
-            "positions of a small block"                                                           \
+            "positions of a small block; from block_tokens on the whole block"                     \
     }
 
 /* The first position of the active small block, and one past its last, counted in the block;

@@ -22,10 +22,10 @@ static const struct param params[] = {
      "steps over a block without masks of its start that may edit"},
     {"delete_token", PARAM_U32, 0, "1", "0", 0, INT32_MAX, NULL,
      offsetof(struct joint_indel, delete_token),
-     "id of the token that drops its position (0: the model has none) [backend = cpu|cuda]"},
+     "id of the token that drops its position (0: the model's) [backend = cpu|cuda]"},
     {"insert_token", PARAM_U32, 0, "1", "0", 0, INT32_MAX, NULL,
      offsetof(struct joint_indel, insert_token),
-     "id of the token that puts a mask before what its position holds (0: the model has none) "
+     "id of the token that puts a mask before what its position holds (0: the model's) "
      "[backend = cpu|cuda]"},
 };
 

@@ -8,7 +8,7 @@
 struct joint_indel {
     double threshold, edit_threshold;
     uint32_t max_post_edit_steps;
-    uint32_t delete_token, insert_token; /* 0: the model has none */
+    uint32_t delete_token, insert_token; /* 0: the model's; it may have none */
 };
 
 /* Marks what a pass fills of seen->n masked positions, at least 1; added[window]: those of the
