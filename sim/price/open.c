@@ -97,8 +97,9 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
         }
     }
     cost->steps = goes_by_each ? NULL : mem_reserved(1, sizeof *cost->steps);
-    cost->spans =
-        goes_by_each ? NULL : mem_reserved(cost->n_attention * KNOWN_SPANS, sizeof *cost->spans);
+    cost->spans = goes_by_each
+                      ? NULL
+                      : mem_reserved((size_t)cost->n_attention * KNOWN_SPANS, sizeof *cost->spans);
     cost->settled = cost->power != NULL ? mem_reserved(KNOWN_SETTLED, sizeof *cost->settled) : NULL;
     *out = cost;
     return 0;

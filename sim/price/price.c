@@ -484,7 +484,7 @@ static const struct op_price *price_spans(const struct cost_model *cost, uint32_
     const int64_t of[SPAN_SUMS] = {sym[op->span_n],  sym[op->span_q],        sym[op->span_k],
                                    sym[op->span_qk], is_chunked ? chunk : 0, is_chunked ? rows : 0};
     const size_t place = captured_hash(of, sizeof of) & (KNOWN_SPANS - 1);
-    struct known_spans *known = &cost->spans[i * KNOWN_SPANS + place];
+    struct known_spans *known = &cost->spans[(size_t)i * KNOWN_SPANS + place];
     if (memcmp(known->of, of, sizeof of) != 0) {
         memcpy(known->of, of, sizeof of);
         ladder_price(lookup, shape, asked, &known->price);

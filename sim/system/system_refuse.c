@@ -296,19 +296,6 @@ static int check_bounds(const struct system *s, struct err *err) {
                : 0;
 }
 
-/* A block has one step at least. */
-static int check_steps(const struct system *s, struct err *err) {
-    const struct policy *policy = &s->decoder->policy;
-    const double steps =
-        policy_number(param_find(policy->params, policy->n_params, "steps"), s->decoder_state);
-    return strcmp(policy->name, "fixed") != 0 || steps == 0 || steps >= 1
-               ? 0
-               : err_usage(err,
-                           "decoder fixed has decoder.steps = %g: set 1 at least, or 0 for "
-                           "steps_per_block",
-                           steps);
-}
-
 static int check_needs(const struct system *s, struct err *err) {
     const struct decode_rule rule = decoder_rule_always(s->decoder, s->decoder_state);
     const bool has_threshold = rule.kind == DECODE_THRESHOLD || rule.kind == DECODE_HIERARCHICAL;
@@ -750,11 +737,10 @@ static int check_storage(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,    check_prefixes, check_swap,        check_rows,
-        check_bounds,   check_steps,   check_needs,    check_said_rows,   check_credit,
-        check_revising, check_moving,  check_drawing,  check_smoothing,   check_sample_scope,
-        check_storage,  check_several, check_sliding,  check_speculation, check_local_layers,
-        check_noise};
+        check_settings, check_mask,    check_prefixes,    check_swap,         check_rows,
+        check_bounds,   check_needs,   check_said_rows,   check_credit,       check_revising,
+        check_moving,   check_drawing, check_smoothing,   check_sample_scope, check_storage,
+        check_several,  check_sliding, check_speculation, check_local_layers, check_noise};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -43,10 +43,6 @@ TEST(numbers_of_decoders_that_are_out_of_order_are_refused) {
     free(PRINTS(HIERARCHICAL("0.5")));
     REFUSES(2, "unmask: scheduler width-by-rate wants scheduler.least at most as high as",
             SDAR("--set", "scheduler=width-by-rate", "--set", "scheduler.least=33"));
-#define STEPS(n) SDAR("--decoder", "fixed", "--set", "decoder.steps=" n)
-    REFUSES(2, "unmask: decoder fixed has decoder.steps = 0.99: set 1 at least", STEPS("0.99"));
-    free(PRINTS(STEPS("1")));
-    free(PRINTS(STEPS("0")));
 }
 
 TEST(times_beyond_what_a_clock_counts_are_refused) {
