@@ -564,7 +564,7 @@ int fleet_open(const struct fleet_request *request, struct fleet **out, struct e
         struct replica_engine *on = &fleet->replicas[r];
         status = fleet->has_threads ? start_thread(on, err) : 0;
         status = status == 0 ? call_on(on, open_replica, &asked, err) : status;
-        status = status == 0 && r == 0 ? check_host_memory(on, n, err) : status;
+        status = status == 0 && r == 0 && n > 1 ? check_host_memory(on, n, err) : status;
         if (status == 0 && fleet->has_threads) {
             live_join(on->live, fleet->replicas[0].live, &fleet->lock);
         }

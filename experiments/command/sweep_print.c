@@ -228,20 +228,16 @@ static const char *note_of(const struct sweep *sweep, size_t point, const bool *
 }
 
 /* Which warnings every point with a result has; whether there are others. */
-static bool find_shared(const struct sweep *sweep, bool of_all[WARNING_CODE_COUNT]) {
-    size_t n_of[WARNING_CODE_COUNT] = {0}, n = 0;
+static bool find_shared(const struct sweep *sweep, const struct cautions *cautions,
+                        bool of_all[WARNING_CODE_COUNT]) {
+    size_t n = 0;
     for (size_t p = 0; p < sweep->n_points; p++) {
-        const struct warnings warnings = warnings_of(sweep, p);
         n += sample_any(&sweep->samples[p]) != NULL;
-        for (unsigned i = 0; i < warnings.n; i++) {
-            n_of[warnings.items[i].code] +=
-                i == 0 || warnings.items[i].code != warnings.items[i - 1].code;
-        }
     }
     bool has_others = false;
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
-        of_all[code] = n_of[code] == n;
-        has_others = has_others || (n_of[code] > 0 && n_of[code] < n);
+        of_all[code] = cautions->n_of[code] == n;
+        has_others = has_others || (cautions->n_of[code] > 0 && cautions->n_of[code] < n);
     }
     return has_others;
 }
@@ -291,14 +287,14 @@ static void add_row(const struct sweep *sweep, const struct sample_units *units,
     table_text(table, why != NULL ? why : note_of(sweep, point, of_all, codes));
 }
 
-static void print_warnings(const struct sweep *sweep, FILE *out) {
+static struct cautions cautions_of(const struct sweep *sweep) {
     struct cautions cautions = {0};
     char name[256];
     for (size_t p = 0; p < sweep->n_points; p++) {
         struct warnings warnings = warnings_of(sweep, p);
         cautions_add(&cautions, point_name(sweep, p, name, sizeof name), &warnings);
     }
-    cautions_print(&cautions, out);
+    return cautions;
 }
 
 /* Of each point less the one that it is compared with, seed by seed. */
@@ -337,8 +333,9 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     struct sample_units units = sample_units_of(sweep->samples, sweep->n_points);
     bool has_offered = samples_miss_rates(sweep->samples, sweep->n_points);
     struct table *table = open_table(sweep, &units);
+    struct cautions cautions = cautions_of(sweep);
     bool of_all[WARNING_CODE_COUNT];
-    const bool has_notes = find_shared(sweep, of_all);
+    const bool has_notes = find_shared(sweep, &cautions, of_all);
     for (size_t p = 0; p < sweep->n_points; p++) {
         add_row(sweep, &units, has_offered, table_is_csv() ? NULL : of_all, p, table);
     }
@@ -361,7 +358,7 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
                      "mean\n");
     }
     sample_print_released(sweep->samples, sweep->n_points, out);
-    print_warnings(sweep, out);
+    cautions_print(&cautions, out);
 }
 
 /* ---- JSON ---- */

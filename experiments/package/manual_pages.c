@@ -223,10 +223,9 @@ void manual_cautions(FILE *out) {
     fprintf(out, "# Cautions\n\nWhat could mislead in a result. A terminal has them in one line at "
                  "the end (`2 cautions: saturated (1 of 3), host assumed; --verbose explains`), "
                  "JSON in `warnings`. `--verbose` prints a sentence for each, with its numbers. "
-                 "Made by `make reference`; `unmask list cautions` prints this table.\n\n"
-                 "| caution | what it means |\n|---|---|\n");
+                 "Made by `make reference`; `unmask list cautions` prints this list.\n\n");
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
-        fprintf(out, "| `%s` | %s |\n", warning_words[code], warning_meanings[code]);
+        fprintf(out, "- `%s`: %s\n", warning_words[code], warning_meanings[code]);
     }
 }
 

@@ -1,7 +1,6 @@
 /* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sim/base/num.h"
 #include "sim/policy/cache/bicache.h"

@@ -176,7 +176,7 @@ static inline void poison(struct array *a) {
     must(cudaMemset(a->device, 0xff, a->n_bytes), "poison");
 }
 
-/* From first_byte on: rows that belong to no pair, and what lies behind the array. */
+/* From first_byte on: rows that belong to no pair, and what follows the array in memory. */
 static inline void check_untouched(const struct array *a, int64_t first_byte, const char *name) {
     unsigned char *got = pull(a);
     bool good = true;

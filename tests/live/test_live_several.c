@@ -88,7 +88,7 @@ TEST(tokens_passes_and_positions_are_those_of_the_specification) {
     specified_each(TOKENS, N_SETTINGS, decodes_so);
 }
 
-/* What lies behind an end of text is decided before it, and is no end itself: a record is played by
+/* What follows an end of text may be decided before it, and is no end itself: a record is played by
  * where the run ended. */
 TEST(a_text_is_played_to_where_it_was_decided) {
     static const char *const systems[] = {"d2f", "multibd"};
