@@ -18,12 +18,13 @@ static const struct graph *graph_of(const struct warming *warming) {
     return warming->issue->program->graph;
 }
 
-/* A product alone: its input at the workspace's beginning, what it writes after it. */
+/* A product alone: what it reads at the workspace's beginning (its input, and the rows that it adds
+ * to), what it writes alone after it. */
 struct product {
     struct placement placement;
     struct issue issue;
     struct op_instance instance;
-    int64_t x_bytes;
+    int64_t read_bytes;
 };
 
 static void place(struct product *product, const struct graph *graph, int tensor,
@@ -46,12 +47,11 @@ static void make_product(const struct warming *warming, uint32_t op, int64_t n_t
         .op = op, .layer = warming->issue->program->op_layer[op], .n_rows = n_tokens};
     product->placement.peak_bytes = 0;
     place(product, graph, graph->ops[op].in[0], n_tokens);
-    product->x_bytes = align_up(product->placement.peak_bytes, PLACEMENT_ALIGN_BYTES);
     if (stream >= 0) {
         place(product, graph, stream, n_tokens);
-        return;
     }
-    for (int i = 0; i < OP_MAX_TENSORS && outs[i] >= 0; i++) {
+    product->read_bytes = product->placement.peak_bytes;
+    for (int i = 0; stream < 0 && i < OP_MAX_TENSORS && outs[i] >= 0; i++) {
         place(product, graph, outs[i], n_tokens);
     }
 }
@@ -78,7 +78,7 @@ static int warm_product(const struct warming *warming, uint32_t op, int64_t n_to
     }
     const struct call_random data = {.y = warming->room->workspace,
                                      .key = op,
-                                     .n = product.x_bytes / engine_element_bytes(device),
+                                     .n = product.read_bytes / engine_element_bytes(device),
                                      .spread = 1,
                                      .dtype = device->dtype};
     int status = device->table->random(device->device, &data);

@@ -117,14 +117,21 @@ static int counted_add(struct device *device, const struct call_add *call) {
     return device_cpu.add(device, call);
 }
 
-/* While products run alone: where what they write lies, which is not what they read. */
-static const unsigned char *lowest, *highest;
+/* While products run alone: where what they write lies, which is not what they read, and where what
+ * they read was filled, rows that they add to too. */
+static const unsigned char *lowest, *highest, *filled;
+
+static int counted_random(struct device *device, const struct call_random *call) {
+    filled = (const unsigned char *)call->y + call->n * 4;
+    return device_cpu.random(device, call);
+}
 
 static int counted_linear(struct device *device, const struct call_linear *call) {
     const unsigned char *y = call->y, *end = y + call->n_tokens * call->y_stride * 4;
     n_products_that_add += call->add != NULL;
     ck_assert(call->add == NULL || call->add == call->y);
     ck_assert(lowest == NULL || (call->y != call->x && y >= lowest && end <= highest));
+    ck_assert(lowest == NULL || (call->add == NULL ? y >= filled : end <= filled));
     return device_cpu.linear(device, call);
 }
 
@@ -136,6 +143,7 @@ TEST(a_device_that_adds_within_products_is_asked_for_no_sums) {
     struct err err = {0};
     table.add = counted_add;
     table.linear = counted_linear;
+    table.random = counted_random;
     table.linear_chosen = never_chosen; /* so that warming runs products alone */
     for (int adds = 0; adds < 2; adds++) {
         table.adds_in_products = adds > 0;
