@@ -333,7 +333,8 @@ static int speculate(struct outcome *outcome, uint32_t member, uint32_t first, u
         drafts_note(&outcome->drafts, planned_slot(planned, member), seen.offset[j],
                     outcome->result.token[row], logits_at(outcome, row));
     }
-    if (speculation_checks(system->decoder_state, &seen, model_whole_vocab(system->model))) {
+    if (speculation_checks(system->decoder_state, request, &seen,
+                           model_whole_vocab(system->model))) {
         outcome->commits[member] = 0;
         return write_drafts(outcome, member, n, err);
     }

@@ -123,7 +123,9 @@ struct request {
      * next step was planned; while a step is under way, and until it has ended, when that began. */
     struct replica_load load;
 
-    uint64_t spare[5]; /* to whole lines */
+    uint32_t checks;   /* decoders that check drafts: 1, they checked those of the last pass that
+                          drafted */
+    uint32_t spare[9]; /* to whole lines */
 };
 
 #endif

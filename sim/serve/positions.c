@@ -40,6 +40,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->added = system->moves ? mem_reserved(n_slots * window, 1) : NULL;
     p->rounds = system->moves ? mem_reserved(n_slots, sizeof *p->rounds) : NULL;
     p->alone = system->speculates ? mem_zeroed(2 * window, 1) : NULL;
+    p->checks = system->speculates ? mem_reserved(n_slots, 1) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         system->decoder->credit(system->decoder_state, &p->credit);
@@ -69,6 +70,7 @@ void positions_fini(struct positions *p) {
     mem_released(p->seen);
     mem_released(p->added);
     mem_released(p->rounds);
+    mem_released(p->checks);
     free(p->alone);
     choice_fini(&p->choice);
 }
@@ -122,6 +124,9 @@ static void lose_passes(const struct positions *p, uint32_t slot) {
 
 void positions_start(struct positions *p, uint32_t slot, uint32_t text_end) {
     p->text_end[slot] = text_end;
+    if (p->checks != NULL) {
+        p->checks[slot] = 0;
+    }
     memset(memory_of(p, slot), 0, p->system->cache->memory_bytes);
 }
 
@@ -231,6 +236,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
     window_list(request, block_pending(block, run), block_known_in_front(block));
     window_see(request, block->length);
     window_count_earlier(request, earlier_of(p, slot)[block->length - block->n_masked]);
+    request->checks = p->checks != NULL && p->checks[slot];
     memcpy(row(p, p->keep, slot), run, block->length);
     memset(row(p, p->outcome, slot), OUTCOME_NONE, block->length);
     if (p->system->rows.chooser == CHOSEN_BY_POLICY && !known && block->n_masked > 0) {
@@ -556,7 +562,8 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
         for (uint32_t k = 0; k < seen->n; k++) {
             drafts[seen->offset[k]] = seen->confidence[k];
         }
-        if (!speculation_checks(p->system->decoder_state, seen, p->system->whole->vocab)) {
+        if (!speculation_checks(p->system->decoder_state, before, seen,
+                                p->system->whole->vocab)) {
             (void)decode_choose(&rule, seen, 0, picked);
         }
         return;
@@ -673,11 +680,15 @@ bool positions_pass(struct positions *p, uint32_t slot, const struct request *re
         choose(p, slot, request, count);
     }
     const uint32_t n_decided = block->length - block->n_masked;
+    const bool drafts = p->checks != NULL && decides && !positions_checks(p, slot);
     if (!block_try(block, row(p, p->keep, slot), outcome, found)) {
         return false;
     }
     earlier_of(p, slot)[n_decided] += decides; /* one more pass with as many decided */
     uint32_t n = found->n[OUTCOME_COMMIT];
+    if (drafts) {
+        p->checks[slot] = n == 0;
+    }
     if (decides && n > 0 && cache->learn != NULL) {
         learn(p, slot, request, n);
     }

@@ -33,6 +33,7 @@ struct positions {
     uint8_t *added;    /* by slot and position: masked since the window's start; NULL unless the
                           decoder's canvas moves */
     uint16_t *rounds;  /* by slot: passes of the window without other masks; the same */
+    uint8_t *checks;   /* by slot: the last drafts were checked; NULL unless the decoder does */
     uint8_t *alone;    /* room for flags of a window, where drafts are checked */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */

@@ -17,23 +17,41 @@ TEST(a_pass_is_checked_where_its_first_drafts_are_expected_to_stand) {
     const struct decode_seen seen = {
         .n = 4, .offset = offset, .confidence = confidence, .entropy = entropy};
     const double expected = 1 + exp(-0.5) + exp(-1.5);
+    struct request request = {0};
     ck_assert_uint_eq(speculation_run(&seen), 3);
     struct speculation state = {.threshold = 0.85, .cost = expected - 0.01};
-    ck_assert(speculation_checks(&state, &seen, 1000));
+    ck_assert(speculation_checks(&state, &request, &seen, 1000));
     state.cost = expected + 0.01;
-    ck_assert(!speculation_checks(&state, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
     state.cost = 1;
     state.least = expected - 0.99;
-    ck_assert(!speculation_checks(&state, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
     state = (struct speculation){
         .when = SPECULATE_DYNAMIC, .threshold = 0.85, .cost = expected / 2 - 0.01};
-    ck_assert(speculation_checks(&state, &seen, 1000)); /* two drafts are sure */
+    ck_assert(speculation_checks(&state, &request, &seen, 1000)); /* two drafts are sure */
     state.threshold = 0.3;
-    ck_assert(!speculation_checks(&state, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    /* Checks that are going on stop later than others begin. */
+    state = (struct speculation){.threshold = 0.85, .cost = 1, .least = 1, .hysteresis = 0.5};
+    state.least = expected - 0.99;
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    request.checks = 1;
+    ck_assert(speculation_checks(&state, &request, &seen, 1000));
+    state.least = expected - 0.51;
+    ck_assert(speculation_checks(&state, &request, &seen, 1000));
+    state.least = expected - 0.49;
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    /* One more draft than is asked for is enough, and as many are where checks go on alone. */
+    const struct decode_seen one = {
+        .n = 1, .offset = offset, .confidence = confidence, .entropy = entropy};
+    state = (struct speculation){.cost = 1, .hysteresis = 1e-9};
+    ck_assert(speculation_checks(&state, &request, &one, 1000));
+    request.checks = 0;
+    ck_assert(!speculation_checks(&state, &request, &one, 1000));
     state = (struct speculation){.when = SPECULATE_SPAN, .span = 3};
-    ck_assert(speculation_checks(&state, &seen, 1000));
+    ck_assert(speculation_checks(&state, &request, &seen, 1000));
     state.span = 4;
-    ck_assert(!speculation_checks(&state, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
 }
 
 /* A token that is settled at some confidence is so at every larger one. */

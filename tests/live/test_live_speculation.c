@@ -10,12 +10,12 @@
 #define TOKENS  "tests/golden/engine/self-speculation/tokens.jsonl"
 #define MODEL   "experiments/train/models/sdar-2m"
 
-enum { N_SETTINGS = 11, N_KEYS = 7 };
+enum { N_SETTINGS = 13, N_KEYS = 8 };
 
 static const char *const keys[N_KEYS] = {"threshold", "cost", "least", "span",
-                                         "seed",      "when", "accept"};
+                                         "seed",      "when", "accept", "hysteresis"};
 
-static const char *const defaults[N_KEYS] = {"0.85", "1", "0", "8", "1", "static", "ratio"};
+static const char *const defaults[N_KEYS] = {"0.85", "1", "0", "8", "1", "static", "ratio", "0"};
 
 static void decodes_so(const json_t *line, size_t number) {
     static const char *const start[] = {
@@ -32,6 +32,7 @@ static void decodes_so(const json_t *line, size_t number) {
                                settings[4],
                                settings[5],
                                settings[6],
+                               settings[7],
                                "runtime.fused_head=off",
                                is_drawn ? "sampling=on" : "sampling=off",
                                NULL};

@@ -38,6 +38,8 @@ SETTINGS = [
     dict(threshold=0.85, cost=1.0, sampling="on"),
     dict(threshold=0.85, cost=0.0, sampling="on", seed=7),
     dict(threshold=0.5, cost=0.5, when="dynamic", sampling="on", seed=3),
+    dict(threshold=0.9, cost=1.0, least=1.0, when="dynamic", hysteresis=6.0),  # Fast-dLLM v2's
+    dict(threshold=0.85, cost=1.0, least=4.0, hysteresis=3.0, accept="same"),
 ]
 FOR_ACCEPTING, FOR_TOKENS = range(2)
 RUN_SEED, COLUMNS = 1, 512
@@ -59,7 +61,9 @@ def first_run(masked):
     return run
 
 
-def is_checked(p, confidence, masked, run, threshold, cost=1.0, least=0.0, when="static", span=8, **others):
+def is_checked(p, confidence, masked, run, goes_on, threshold, cost=1.0, least=0.0, when="static", span=8, hysteresis=0.0,
+               **others):
+    """goes_on: the text's last drafts were checked."""
     if when == "span":
         return len(run) >= span
     stands = expected = 0.0
@@ -68,7 +72,8 @@ def is_checked(p, confidence, masked, run, threshold, cost=1.0, least=0.0, when=
         stands = (1.0 if at == run[0] else stands) * math.exp(-entropy / math.log(p.shape[-1]))
         expected += stands
     n_sure = int((confidence > threshold)[masked.numpy()].sum())
-    return expected - cost * (n_sure if when == "dynamic" else 1) >= least
+    wins = expected - cost * (n_sure if when == "dynamic" else 1)
+    return wins > least if hysteresis > 0 and not goes_on else wins >= least - hysteresis
 
 
 def probabilities(logits):
@@ -128,8 +133,9 @@ def check(model, before, x, drafts):
     return probabilities(model.logits(ids, n, sees, torch.cat([at[:first + n], first + drafted])))
 
 
-def decode_block(model, number, before, x, n_prompt, setting):
-    """Fills the block x, in place; returns its passes, those of them that check, drafts accepted, and positions."""
+def decode_block(model, number, before, x, n_prompt, setting, of_text):
+    """Fills the block x, in place; returns its passes, those of them that check, drafts accepted, and positions. of_text:
+    what the text's blocks share, whether its last drafts were checked."""
     mask, first = model.config.mask_token_id, len(before)
     setting = dict(setting)
     sampling = setting.pop("sampling", "off")
@@ -143,7 +149,8 @@ def decode_block(model, number, before, x, n_prompt, setting):
         best, confidence = candidates(logits, sampling, number, first, n_committed)
         drafts = torch.where(masked, best, x)
         passes += 1
-        if not is_checked(p, confidence, masked, run, **setting):
+        of_text["checks"] = is_checked(p, confidence, masked, run, of_text["checks"], **setting)
+        if not of_text["checks"]:
             sure = torch.where(masked, torch.tensor(confidence), torch.tensor(-1.0, dtype=torch.float64))
             fill = sure > setting["threshold"]
             if not fill.any():
@@ -163,7 +170,9 @@ def decode_block(model, number, before, x, n_prompt, setting):
 
 
 def decode(model, prompt, number, setting):
-    return decode_canvas(model, prompt, lambda before, x: decode_block(model, number, before, x, len(prompt), setting))
+    of_text = dict(checks=False)
+    return decode_canvas(model, prompt,
+                         lambda before, x: decode_block(model, number, before, x, len(prompt), setting, of_text))
 
 
 if __name__ == "__main__":

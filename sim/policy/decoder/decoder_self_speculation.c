@@ -16,6 +16,10 @@ static const struct param params[] = {
      "drafts that a check has to win (SDAR with blocks of 4: 1; 0: always) [decoder.when != span]"},
     {"least", PARAM_F64, 0, "1", "0", 0, 1e6, NULL, offsetof(struct speculation, least),
      "drafts that a check has to win in addition to decoder.cost [decoder.when != span]"},
+    {"hysteresis", PARAM_F64, 0, "1", "0", 0, 1e6, NULL, offsetof(struct speculation, hysteresis),
+     "drafts that a check has to win less than that where the request's last drafts were checked; "
+     "more than that else, not as many (Fast-dLLM v2: decoder.least 1, this 6; 0: always as many) "
+     "[decoder.when != span]"},
     {"span", PARAM_U32, 0, "tokens", "8", 1, 4096, NULL, offsetof(struct speculation, span),
      "masks of the first run that are checked [decoder.when = span]"},
     {"accept", PARAM_WORD, 0, "1", "ratio", 0, 0, accept_words,
@@ -34,8 +38,8 @@ uint32_t speculation_run(const struct decode_seen *seen) {
     return n;
 }
 
-bool speculation_checks(const struct speculation *state, const struct decode_seen *seen,
-                        uint32_t vocab) {
+bool speculation_checks(const struct speculation *state, const struct request *request,
+                        const struct decode_seen *seen, uint32_t vocab) {
     const uint32_t run = speculation_run(seen);
     double expected = 0, stands = 1, n_sure = 0;
     for (uint32_t i = 0; i < run; i++) {
@@ -46,7 +50,14 @@ bool speculation_checks(const struct speculation *state, const struct decode_see
         n_sure += (double)seen->confidence[i] > state->threshold;
     }
     const double cost = state->cost * (state->when == SPECULATE_DYNAMIC ? n_sure : 1);
-    return state->when == SPECULATE_SPAN ? run >= state->span : expected - cost >= state->least;
+    const double wins = expected - cost;
+    if (state->when == SPECULATE_SPAN) {
+        return run >= state->span;
+    }
+    if (state->hysteresis > 0 && request->checks == 0) {
+        return wins > state->least;
+    }
+    return wins >= state->least - state->hysteresis;
 }
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {

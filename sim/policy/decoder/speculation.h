@@ -28,13 +28,14 @@ struct speculation {
     uint32_t when;   /* enum speculation_when */
     uint32_t accept; /* enum speculation_accept */
     uint32_t span, seed;
-    double threshold, cost, least;
+    double threshold, cost, least, hysteresis;
 };
 
 /* Whether a pass that drafted so is checked by the next: the drafts that are expected to stand add
- * up the products of exp(-H / log V) along the first run, with H a position's entropy. */
-bool speculation_checks(const struct speculation *state, const struct decode_seen *seen,
-                        uint32_t vocab);
+ * up the products of exp(-H / log V) along the first run, with H a position's entropy. Where the
+ * drafts of the request's last pass were checked, `hysteresis` fewer suffice. */
+bool speculation_checks(const struct speculation *state, const struct request *request,
+                        const struct decode_seen *seen, uint32_t vocab);
 
 /* Whether the request's next step checks the drafts of its last one, under this decoder. */
 static inline bool speculation_is_check(const struct request *request) {
