@@ -156,10 +156,14 @@ def moved(tokens, n, r):
         ids.append(r.randrange(END_ID) if r.random() < wrong else token)
         targets.append(INSERT_ID if is_missing else token)
         is_missing = False
-    for i in range(len(ids) - 1):
-        if targets[i] == DELETE_ID and ids[i] == ids[i + 1] == targets[i + 1]:
-            targets[i], targets[i + 1] = ids[i], DELETE_ID
-    return ids[:n], targets[:n]
+    for at in range(len(ids) - 1):
+        if targets[at] == DELETE_ID and ids[at] == ids[at + 1] == targets[at + 1]:
+            targets[at], targets[at + 1] = ids[at], DELETE_ID
+    next_one = tokens[i - 1] if len(ids) > n else token
+    ids, targets = ids[:n], targets[:n]
+    if targets[-1] == DELETE_ID and ids[-1] == next_one:  # of the two the one in the next block goes
+        targets[-1] = next_one
+    return ids, targets
 
 
 def indel_row(prompt, output, r):

@@ -1,5 +1,6 @@
 """Checks that need no GPU, a minute in all: python3 test_train.py (or pytest test_train.py)."""
 
+import math
 import os
 import tempfile
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+import aup
 import data
 import decode
 import experts
@@ -176,6 +178,9 @@ def test_a_block_in_disarray_is_told_what_to_do_with_each_place():
             assert targets[i - 1] != data.DELETE_ID or ids[i - 1] != ids[i] or targets[i] != ids[i]
             assert targets[i] != data.DELETE_ID or (ids[i - 1], ids[i]) != (data.END_ID, data.END_ID)
     assert n_moved > 3
+    for _ in range(300):  # of two at a block's end the one that goes would stand in the next block
+        ids, targets = data.moved([7, 8] + [9] * 62, 32, r)
+        assert ids[31] != 9 or targets[31] != data.DELETE_ID
     pairs = encoded(problems(40))
     rows = data.pack([data.indel_row(p, o, r) for p, o in pairs], r)
     seen, _, targets, weight, _, masked = train.prepare("indel", rows, "cpu", torch.Generator().manual_seed(2),
@@ -294,6 +299,25 @@ def test_experts_are_counted_in_every_pass_that_commits():
     assert abs(experts.chance(net.shape, 32 ** e) - 7.0) < 1e-9
     spread = experts.spread_of(net.shape, 7.0, 9.0)
     assert [round(experts.blocks_hit(net.shape, 7.0, spread, n), 9) for n in (1, 2)] == [7, 9]
+
+
+def test_areas_have_intervals_that_hold_them():
+    def run(tokens, right, judged=100):
+        return dict(tokens_a_pass=tokens, right=right, judged=judged)
+    runs = {("m", "t", "threshold", "0.95"): run(2.0, 90), ("m", "t", "threshold", "0.8"): run(3.0, 88),
+            ("m", "t", "threshold", "0.5"): run(5.0, 84), ("m", "t", "multibd", "0.9"): run(4.0, 91)}
+    found = aup.areas(aup.curves(runs))
+    y, w = (90.0, 88.0, 91.0), [math.exp(-3 * (1 - v / 91)) for v in (90.0, 88.0, 91.0)]
+    assert abs(found["m", "t", "threshold"] - (180 + (y[0] * w[0] + y[1] * w[1]) / 2)) < 1e-9
+    assert abs(found["m", "t", "multibd"] - (180 + (y[0] * w[0] + y[2] * w[2]))) < 1e-9
+    of = aup.intervals(runs, 400)
+    for key, at in found.items():
+        assert of[key][0] < at < of[key][1], key
+    low, high = aup.intervals({("m", "t", "threshold", "0.95"): run(2.0, 90)}, 2000)["m", "t", "threshold"]
+    assert 164 < low < 169 and 187 < high < 191  # two tokens a pass at 83 to 95 of 100
+    whole = {key: dict(r, right=100) for key, r in runs.items()}
+    for key, at in aup.areas(aup.curves(whole)).items():
+        assert aup.intervals(whole, 100)[key][1] == at  # all right: no draw is above
 
 
 def test_an_exported_model_decodes_alike():

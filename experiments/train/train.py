@@ -196,7 +196,8 @@ def prepare(layout, batch, device, generator, args):
         elif args.wrong or args.draws:
             seen, spoilt = spoil(seen, masked, answer, args.wrong, generator)
             weight = torch.where(masked, weight, answer * torch.where(spoilt, 1.0, 0.2))
-        weight = weight * torch.where(fills(targets), 0.2, 1.0)
+        if layout != "indel":  # there a place that is to stay weighs less already, and a block's end has to be learned
+            weight = weight * torch.where(fills(targets), 0.2, 1.0)
     narrow = (t.to(torch.int32) for t in (text, place, until, group, first))
     return seen, place, targets, weight, models.sees(*narrow, is_noisy), masked
 
