@@ -307,6 +307,9 @@ static void derive(struct model *m) {
         m->ffn = 0;
         m->stated &= ~model_param_bit("ffn");
     }
+    if (m->block_experts > 0) {
+        m->block_routing = BLOCK_ROUTING_LARGEST;
+    }
 }
 
 /* "mask_token = 151669, ..." of what config.json could have said and did not. */

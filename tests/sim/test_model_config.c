@@ -373,6 +373,28 @@ TEST(another_familys_ffn_is_no_multiple) {
     ck_assert_ptr_nonnull(strstr(err.text, "a model without experts needs an ffn above 0"));
 }
 
+#define CAPACITY(n) "\"expert_capacity\":" n ",\"vocab_size\":157184"
+
+/* By the name that SGLang reads: a block's tokens choose among so many experts. */
+TEST(the_experts_that_a_block_chooses_among_are_read) {
+    static const char *const none[] = {CAPACITY("null"), CAPACITY("0")};
+    struct err err = {0};
+    const struct model *read = model_find(
+        write_config("blocks", changed(6, "\"vocab_size\":157184", CAPACITY("48"))), &err);
+    ck_assert_msg(read != NULL, "%s", err.text);
+    ck_assert_uint_eq(read->block_experts, 48);
+    ck_assert_uint_eq(read->block_routing, BLOCK_ROUTING_LARGEST);
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        read = model_find(write_config("one", changed(6, "\"vocab_size\":157184", none[i])), &err);
+        ck_assert_msg(read != NULL, "%s", err.text);
+        ck_assert_uint_eq(read->block_routing, BLOCK_ROUTING_NONE);
+    }
+    ck_assert_ptr_null(model_find(
+        write_config("blocks", changed(6, "\"vocab_size\":157184", CAPACITY("7"))), &err));
+    ck_assert_msg(strstr(err.text, "block_experts from experts_active (8)") != NULL, "%s",
+                  err.text);
+}
+
 #define MOVES(gone, put)                                                                           \
     "\"delete_token_id\":" gone ",\"split_token_id\":" put ",\"vocab_size\":157184"
 
