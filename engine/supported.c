@@ -33,6 +33,11 @@ static bool scatters_shifted(const struct system *s) {
             s->rows.chooser == CHOSEN_BY_POLICY || s->scheduler->says_rows != 0);
 }
 
+static bool keeps_shifted(const struct system *s) {
+    return s->model->shifted_logits && s->model->mask == MASK_BLOCK_CAUSAL &&
+           s->settings.blocks_in_flight > 1;
+}
+
 static bool smooths(const struct system *s) {
     return s->settings.iteration == ITERATION_SMOOTH;
 }
@@ -202,6 +207,9 @@ const struct feature feature_table[] = {
      "the model's logits decide on the next position, and the one before a masked position may be "
      "left out",
      NULL},
+    {OF_SYSTEM, LIVE, "several blocks of a block-causal model with shifted logits", keeps_shifted,
+     "logits of the last position that was stored decide on the first after it, and none are kept",
+     "blocks_in_flight = 1 and another decoder"},
     {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
      "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,

@@ -535,13 +535,14 @@ static int check_several_cache(const struct system *s, struct err *err) {
     const uint32_t blocks = s->settings.blocks_in_flight;
     const bool slides = s->settings.window_slides && s->cache->way == CACHE_SLIDES;
     /* A position is decided by the row before it, which a step runs where it runs all; the first
-     * row of a window stands in for the one before it, as in Dream's own code. */
-    if (s->model->shifted_logits && s->rows.kind != ROW_NONE && !slides) {
+     * row of a window stands in for the one before it, as in Dream's own code. Of the last position
+     * that an exact cache stored D2F keeps the logits. */
+    if (s->model->shifted_logits && s->model->mask == MASK_BIDIRECTIONAL &&
+        s->rows.kind != ROW_NONE && !slides) {
         return err_usage(err,
                          "blocks_in_flight = %u is for models whose logits are of their own "
-                         "positions, and those of %s are shifted%s",
-                         blocks, s->model->title,
-                         s->model->mask == MASK_BIDIRECTIONAL ? ": set cache = none" : "");
+                         "positions, and those of %s are shifted: set cache = none",
+                         blocks, s->model->title);
     }
     if (s->settings.static_blocks && s->model->mask != MASK_BLOCK_CAUSAL) {
         return err_usage(err,

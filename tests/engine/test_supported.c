@@ -57,6 +57,7 @@ static const struct {
     {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
     {"prefix_caching = on with", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
     {"rules that rank", NULL, NULL, NULL}, /* changed below */
+    {"several blocks of a block-causal", "d2f", "fast-dllm-v2-tiny", "storage.weights=f32"},
     {"a temperature other", "dllm-serve", "llada-tiny",
      "temperature=0.8 runtime.fused_head=on probabilities=kept storage.weights=f32"},
     {"pages of no power", "sdar", "sdar-tiny", "page_tokens=5 storage.weights=f32"},

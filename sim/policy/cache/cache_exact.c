@@ -19,7 +19,8 @@ static const struct param params[] = {
     EXACT_PARAMS,
     {"cross_block", PARAM_BOOL, 0, "1", "off", 0, 1, NULL, offsetof(struct state, cross_block),
      "a finished block's exact KV is written by the first pass of the next, not by one of its own "
-     "[model.attention = block-causal and model.shifted_logits = off]"},
+     "[model.attention = block-causal and model.shifted_logits = off or model.attention = "
+     "block-causal and blocks_in_flight > 1]"},
 };
 
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
