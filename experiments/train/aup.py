@@ -2,7 +2,7 @@
 
     aup.py passes RUN.json TRACE.db      one run's line: tokens a pass, right answers, passes by kind
     aup.py table FOLDER                  all runs and all areas, to read
-    aup.py csv FOLDER|FILE               a line a run, with its curve's area: what `unmask figure aup aup-curves` draws; FILE: such lines
+    aup.py csv FOLDER|FILE...            a line a run, with its curve's area: what `unmask figure aup aup-curves` draws; FILE: such lines
 
 Of a curve's points in order of tokens a pass, (r1, y1) is the model's own at one token a pass, or at a threshold of 0.95 where
 that was not run, with y in percent; points below y1 - 5 are left out; the area is r1 y1 and, of each two neighbours, (r2 - r1) times the mean of y W(y), W(y) being
@@ -135,10 +135,12 @@ def read_lines(path):
 def main():
     if sys.argv[1] == "passes":
         return passes(sys.argv[2], sys.argv[3])
-    runs = read_lines(sys.argv[2]) if os.path.isfile(sys.argv[2]) else {}
-    for file in sorted(glob.glob(os.path.join(sys.argv[2], "*@*.json"))):
-        with open(file) as text:
-            runs[tuple(RUN.fullmatch(os.path.basename(file)).groupdict().values())] = json.load(text)
+    runs = {}
+    for path in sys.argv[2:]:
+        runs.update(read_lines(path) if os.path.isfile(path) else {})
+        for file in sorted(glob.glob(os.path.join(path, "*@*.json"))):
+            with open(file) as text:
+                runs[tuple(RUN.fullmatch(os.path.basename(file)).groupdict().values())] = json.load(text)
     (csv if sys.argv[1] == "csv" else table)(runs)
 
 

@@ -78,11 +78,11 @@ noise() {
     done
 }
 
-# Two byte tokens that no text has drop a position and put a mask before it (data.py).
+# Two byte tokens that no text has drop a position and put a mask before it (data.py; config.json names them).
 moving() {
     for t in 0.7,0.5 0.5,0 0.3,0; do
         one joint-indel $t --system sglang --decoder joint-indel --set "decoder.threshold=${t%,*}" --set "decoder.edit_threshold=${t#*,}" \
-            --set decoder.delete_token=186 --set decoder.insert_token=187 --set runtime.fused_head=off
+            --set runtime.fused_head=off
     done
 }
 
@@ -92,7 +92,8 @@ for weights in "$@"; do
     for task in ${tasks:-easy hops}; do
         [ -s "$out/$task.jsonl" ] || head -n "${most:-128}" "$prompts/$task.jsonl" >"$out/$task.jsonl"
         case $model in
-        *-all) block_causal && noise && moving ;;
+        *-all) block_causal && noise ;;
+        *-indel) block_causal && moving ;;
         llada-*) bidirectional ;;
         *) block_causal ;;
         esac

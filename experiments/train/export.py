@@ -77,7 +77,8 @@ def config_of(name, shape):
                  max_position_embeddings=models.MAX_POSITIONS, tie_word_embeddings=shape.tied, rope_scaling=None,
                  use_sliding_window=False, block_size=models.BLOCK)
     if shape.family == "sdar":
-        return dict(architectures=["SDARForCausalLM"], **common, **heads, attention_bias=False)
+        moves = dict(delete_token_id=data.DELETE_ID, split_token_id=data.INSERT_ID) if name.endswith("-indel") else {}
+        return dict(architectures=["SDARForCausalLM"], **common, **heads, attention_bias=False, **moves)
     return dict(architectures=["LLaDA2MoeModelLM"], **common, **heads, num_experts=shape.experts,
                 num_experts_per_tok=shape.experts_active, moe_intermediate_size=shape.expert_ffn, num_shared_experts=1,
                 first_k_dense_replace=shape.dense_layers, n_group=shape.groups, topk_group=shape.groups_active,

@@ -62,6 +62,7 @@ SHAPES = {
     "sdar-2m": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
     "llada2-2m": Shape(**dict(LLADA2, groups=1, groups_active=1, theta=1000000.0), layers=5, hidden=192, heads=3, kv_heads=1,
                        head_dim=64, ffn=384, tied=True, experts=24, experts_active=4, expert_ffn=16, block_experts=6),
+    "sdar-2m-indel": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
     "sdar-2m-all": Shape(**SDAR, layers=5, hidden=192, heads=3, kv_heads=1, head_dim=64, ffn=384, tied=True),
     "llada-toy": Shape(**LLADA, layers=2, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=128),
     "sdar-toy": Shape(**SDAR, layers=2, hidden=64, heads=2, kv_heads=1, head_dim=32, ffn=128, tied=True),

@@ -57,6 +57,7 @@ TEST(a_trained_checkpoint_decodes_as_the_reference) {
     decodes_as_the_reference(MODELS "sdar-2m", "sdar");
     decodes_as_the_reference(MODELS "llada-2m", "vanilla");
     decodes_as_the_reference(MODELS "sdar-2m-all", "sdar");
+    decodes_as_the_reference(MODELS "sdar-2m-indel", "sdar");
     decodes_as_the_reference(MODELS "llada2-2m", "sdar");
 }
 

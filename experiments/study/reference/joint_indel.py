@@ -6,8 +6,9 @@ Run from the repository root:  python3 experiments/study/reference/joint_indel.p
 It decodes the prompts of tests/golden/engine/dllm-cache/prompts.jsonl with the checkpoint
 experiments/train/models/sdar-2m in float32 on the CPU, under every setting below, and writes a line for each
 setting to tests/golden/engine/joint-indel/tokens.jsonl: tokens, forward passes, tokens replaced in place, and how
-many positions were dropped and inserted. tests/live/test_live_moving.c holds the engine to the first three. The
-model was trained without tokens that insert and delete: ordinary ones that it writes often stand for them here, so
+many positions were dropped and inserted. tests/live/test_live_moving.c holds the engine to the first three. The last
+settings are of sdar-2m-indel, which is trained to insert and delete. The other
+model was not: ordinary tokens that it writes often stand for the two here, so
 that the canvas moves in nearly every block, and what it says is of no use but to compare with. Passes over nonsense
 meet near ties: with insert=17 in the first setting two logits of a pass differ by 1e-6, and one prompt of the ten
 went another way on the engine.
@@ -26,6 +27,7 @@ from joint_threshold import decode_canvas, write_tokens
 from self_speculation import probabilities
 
 TOKENS = "tests/golden/engine/joint-indel/tokens.jsonl"
+TRAINED = "experiments/train/models/sdar-2m-indel"
 SETTINGS = [
     dict(threshold=0.5, edit_threshold=0.0, delete=450, insert=19),  # SGLang's numbers
     dict(threshold=0.7, edit_threshold=0.5, delete=220, insert=1229),
@@ -34,6 +36,9 @@ SETTINGS = [
     dict(threshold=0.5, edit_threshold=0.0, max_post_edit_steps=2, delete=341, insert=15),
     dict(threshold=0.5, edit_threshold=0.0, max_post_edit_steps=0, delete=450, insert=220),
     dict(threshold=0.5, edit_threshold=0.0, delete=2044, insert=2043),  # tokens that are never written
+    dict(model=TRAINED, threshold=0.5, edit_threshold=0.0),  # whose config.json names the two tokens
+    dict(model=TRAINED, threshold=0.7, edit_threshold=0.5),
+    dict(model=TRAINED, threshold=0.1, edit_threshold=0.0),  # most tokens are filled too soon
 ]
 
 
@@ -41,6 +46,8 @@ class Block:
     def __init__(self, model, x, setting, fixed=None):
         """fixed: the number of its first positions that are given; None: all but the masks."""
         self.mask, self.setting = model.config.mask_token_id, setting
+        self.delete = setting.get("delete") or model.config.delete_token_id
+        self.insert = setting.get("insert") or model.config.split_token_id
         self.post_limit = setting.get("max_post_edit_steps", 16)
         self.fixed = int((x != self.mask).sum()) if fixed is None else fixed
         self.original = (x == self.mask).tolist()
@@ -84,7 +91,7 @@ class Block:
         writes |= {i for i in range(self.fixed, n) if not masked[i] and p[i] > s["edit_threshold"] and v[i] != x[i]}
         if not writes:
             return None, True
-        control = [mask, s["delete"], s["insert"]]
+        control = [mask, self.delete, self.insert]
         if last:
             for i in writes:
                 v[i] = self.best(rows[i], control) if v[i] in control else v[i]
@@ -102,10 +109,10 @@ class Block:
         out, original = x[:self.fixed], self.original[:self.fixed]
         for i in range(self.fixed, len(x)):
             token = v[i] if i in writes else None
-            if token == self.setting["delete"]:
+            if token == self.delete:
                 self.dropped += 1
                 continue
-            if token == self.setting["insert"]:
+            if token == self.insert:
                 self.inserted += 1
                 out, original = out + [self.mask], original + [False]
                 token = None
