@@ -123,6 +123,22 @@ TEST(a_model_that_never_checks_is_a_threshold) {
     ck_assert_int_lt(always, 48 * checked);
 }
 
+/* Whether checks go on is a request's own: one after another are decoded as all at once. */
+TEST(a_request_begins_without_checks) {
+    static const char *const rates[] = {"0.001", "10000"};
+    json_int_t steps[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        char *said =
+            PRINTS(ASKED("--rate", rates[i], "--decoder", "self-speculation", "--set",
+                         "decoder.cost=0", "--set", "decoder.least=8", "--set",
+                         "decoder.hysteresis=8", "--set", "max_batched_tokens=65536"));
+        steps[i] = number_in(said, "request_steps");
+        ck_assert_int_eq(number_in(said, "preemptions"), 0);
+        free(said);
+    }
+    ck_assert_int_eq(steps[0], steps[1]);
+}
+
 /* Drafts that are all settled are what a check would choose: a block is drafted, checked, stored.
  */
 TEST(drafts_that_stand_are_committed_by_one_check) {
