@@ -50,9 +50,9 @@ def area(points, most):
     return r1 * y1 + sum((b[0] - a[0]) * (weighed(a[1]) + weighed(b[1])) / 2 for a, b in zip(kept, kept[1:]))
 
 
-def curves(runs, share=lambda r: r["right"] / r["judged"]):
+def curves(runs, share=lambda key, r: r["right"] / r["judged"]):
     """By model, task and decoder its points, the first of which all curves of a model share. share: of right answers, of a run."""
-    shares, of = {key: 100 * share(r) for key, r in runs.items()}, {}
+    shares, of = {key: 100 * share(key, r) for key, r in runs.items()}, {}
     for (model, task, decoder, setting), r in runs.items():
         of.setdefault((model, task, decoder), []).append((r["tokens_a_pass"], shares[model, task, decoder, setting]))
     for (model, task, _), points in of.items():
@@ -78,10 +78,10 @@ def areas(of):
 
 def intervals(runs, n=DRAWS):
     """Of each area: the 2.5th and the 97.5th percentile of n draws, or itself where all of a run's answers are right and draws are lower."""
-    draws = random.Random(1)
+    draws = {key: random.Random("/".join(key)) for key in runs}  # each run's own, whatever others there are
 
-    def share(r):
-        return draws.betavariate(r["right"] + 0.5, r["judged"] - r["right"] + 0.5)
+    def share(key, r):
+        return draws[key].betavariate(r["right"] + 0.5, r["judged"] - r["right"] + 0.5)
     drawn = [areas(curves(runs, share)) for _ in range(n)]
     found = {}
     for key, at in areas(curves(runs)).items():
@@ -120,7 +120,7 @@ def csv(runs):
         numbers = [f"{r['tokens_a_pass']:.4f}", r["right"], r["judged"], f"{r['low']:.4f}", f"{r['high']:.4f}",
                    *(r[k] for k in KINDS), r["replaced"], f"{found[model, task, decoder]:.0f}", f"{near(points):.4f}",
                    f"{points[0][0]:.4f}", *(f"{a:.0f}" for a in within[model, task, decoder])]
-        print(",".join([model, task, decoder, setting.replace(",", "/"), *map(str, numbers)]))
+        print(",".join([model, task, decoder, setting, *map(str, numbers)]))
 
 
 def read_lines(path):
@@ -140,7 +140,8 @@ def main():
         runs.update(read_lines(path) if os.path.isfile(path) else {})
         for file in sorted(glob.glob(os.path.join(path, "*@*.json"))):
             with open(file) as text:
-                runs[tuple(RUN.fullmatch(os.path.basename(file)).groupdict().values())] = json.load(text)
+                key = tuple(RUN.fullmatch(os.path.basename(file)).groupdict().values())
+                runs[*key[:3], key[3].replace(",", "/")] = json.load(text)
     (csv if sys.argv[1] == "csv" else table)(runs)
 
 
