@@ -562,8 +562,7 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
         for (uint32_t k = 0; k < seen->n; k++) {
             drafts[seen->offset[k]] = seen->confidence[k];
         }
-        if (!speculation_checks(p->system->decoder_state, before, seen,
-                                p->system->whole->vocab)) {
+        if (!speculation_checks(p->system->decoder_state, before, seen, p->system->whole->vocab)) {
             (void)decode_choose(&rule, seen, 0, picked);
         }
         return;

@@ -128,10 +128,9 @@ TEST(a_request_begins_without_checks) {
     static const char *const rates[] = {"0.001", "10000"};
     json_int_t steps[2] = {0};
     for (int i = 0; i < 2; i++) {
-        char *said =
-            PRINTS(ASKED("--rate", rates[i], "--decoder", "self-speculation", "--set",
-                         "decoder.cost=0", "--set", "decoder.least=8", "--set",
-                         "decoder.hysteresis=8", "--set", "max_batched_tokens=65536"));
+        char *said = PRINTS(ASKED("--rate", rates[i], "--decoder", "self-speculation", "--set",
+                                  "decoder.cost=0", "--set", "decoder.least=8", "--set",
+                                  "decoder.hysteresis=8", "--set", "max_batched_tokens=65536"));
         steps[i] = number_in(said, "request_steps");
         ck_assert_int_eq(number_in(said, "preemptions"), 0);
         free(said);

@@ -9,7 +9,8 @@
 
 enum { N_SETTINGS = 10, N_KEYS = 5 };
 
-/* decoder.KEY=VALUE of a setting; tokens that it does not name are those of the model's config.json.
+/* decoder.KEY=VALUE of a setting; tokens that it does not name are those of the model's
+ * config.json.
  */
 static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
     static const char *const keys[N_KEYS] = {"threshold", "edit_threshold", "max_post_edit_steps",
@@ -17,7 +18,9 @@ static void settings_of(const json_t *line, char settings[N_KEYS][64]) {
     for (int i = 0; i < N_KEYS; i++) {
         const json_t *value = json_object_get(line, keys[i]);
         snprintf(settings[i], 64, "decoder.%s%s=%g", keys[i], i >= 3 ? "_token" : "",
-                 value != NULL ? json_number_value(value) : i >= 3 ? 0 : 16);
+                 value != NULL ? json_number_value(value)
+                 : i >= 3      ? 0
+                               : 16);
     }
 }
 

@@ -12,7 +12,7 @@
 
 enum { N_SETTINGS = 13, N_KEYS = 8 };
 
-static const char *const keys[N_KEYS] = {"threshold", "cost", "least", "span",
+static const char *const keys[N_KEYS] = {"threshold", "cost", "least",  "span",
                                          "seed",      "when", "accept", "hysteresis"};
 
 static const char *const defaults[N_KEYS] = {"0.85", "1", "0", "8", "1", "static", "ratio", "0"};
