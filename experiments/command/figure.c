@@ -323,7 +323,7 @@ static void forget(struct finding_of_study *found) {
     free(found->rows);
 }
 
-/* With its changes and, where there are any, without. */
+/* With its changes and, where there are any, without: a slip in a change ends it at once. */
 static int find_all(struct making *making, const char *path, const struct study *study,
                     struct err *err) {
     struct finding_of_study found = {NULL, NULL, 0}, before = {NULL, NULL, 0};
@@ -334,9 +334,9 @@ static int find_all(struct making *making, const char *path, const struct study 
     bool is_needed = is_changed(&making->changes) && !making->scores_only;
     progress_start(&ticks.progress, "points", study->n_places * (is_needed ? 2 : 1));
     int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
+    status = status != 0 ? status : find(making, study, &paper, &ticks, &found, err);
     status =
         status == 0 && is_needed ? find(making, &unchanged, &paper, &ticks, &before, err) : status;
-    status = status != 0 ? status : find(making, study, &paper, &ticks, &found, err);
     progress_end(&ticks.progress);
     if (status == 0) {
         status = show(making, study, is_changed(&making->changes) ? &before : NULL, &found, err);
@@ -356,10 +356,10 @@ static int help(const struct making *making, const char *path, const struct stud
     bool is_needed = is_changed(&making->changes) && !making->scores_only;
     struct tables *tables = tables_open(), *others = tables_open();
     int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
+    status = status != 0 ? status : study_fill(study, making->n_threads, NULL, NULL, tables, err);
     status = status == 0 && is_needed
                  ? study_fill(&unchanged, making->n_threads, NULL, NULL, others, err)
                  : status;
-    status = status != 0 ? status : study_fill(study, making->n_threads, NULL, NULL, tables, err);
     study_close(&unchanged);
     tables_close(others);
     tables_close(tables);

@@ -157,7 +157,7 @@ TEST(what_is_written_reads_back_with_its_error) {
     struct decode_process back;
     write_traces();
     ck_assert_msg(
-        measured_open(NULL, (const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
+        measured_open(&truth, NULL, 0, (const char *const[]){plain_09}, 1, &measured, &err) == 0,
         "%s", err.text);
     FILE *file = fopen("measured.ini", "w");
     ck_assert_ptr_nonnull(file);
