@@ -221,7 +221,14 @@ static int show_rows(struct making *making, const struct study *study,
     } else if (!making->scores_only && file != NULL) {
         printf("the paper prints no number of this figure\n");
     }
-    return !making->scores_only && study_is_table(study) ? print_rows(found->tables, err) : 0;
+    const bool is_all = making->out == NULL && found->n == 0; /* else it would give no number */
+    const char *x = study_text(study, "x_label", NULL), *y = study_text(study, "y_label", NULL);
+    if (!making->scores_only && is_all && !study_is_table(study) && table_is_text() && y != NULL) {
+        printf("x: %s; y: %s\n", x != NULL ? x : "-", y);
+    }
+    return !making->scores_only && (study_is_table(study) || is_all)
+               ? print_rows(found->tables, err)
+               : 0;
 }
 
 /* Of a changed one: it, and the figure as it is. */
