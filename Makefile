@@ -206,13 +206,16 @@ $(BUILD)/portable/libunmask_blas.so:
 
 # ---- using ----
 
+# All cores where the command line has no -j: for whoever types what README says.
+ALL_CORES = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
+
 packages: ## install the packages that are missing (LOCAL=1: into the build folder, without root)
 	@mkdir -p $(LIBRARIES)
 	@UNLESS='sh .ci/libraries program $(LIBRARIES)/seen $(LIBRARIES)/seen && command -v gnuplot' \
 	    $(if $(LOCAL),sh .ci/local $(LOCAL_ROOT),sh .ci/packages) $(PACKAGES)
 
 demo: packages ## install, build, replay a real trace through five systems, draw a figure
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(ALL_CORES) all
 	@mkdir -p $(OUT)
 	$(BUILD)/unmask compare --gpu l40s --workload burst-replay \
 	    --systems sparse-dllm-published,dllm-cache-published,fast-dllm-published,dllm-serve-published,dllm-serve
@@ -222,8 +225,8 @@ figures: all ## draw every figure into out/, with the paper-versus-ours tables
 	$(BUILD)/unmask figure --all --out $(OUT)
 
 test: packages ## install what is missing, build, run every test suite
-	@$(MAKE) --no-print-directory all $(TESTS) $(PLUGINS)
-	@$(MAKE) --no-print-directory $(TESTS:%=%.run)
+	@$(MAKE) --no-print-directory $(ALL_CORES) all $(TESTS) $(PLUGINS)
+	@$(MAKE) --no-print-directory $(ALL_CORES) $(TESTS:%=%.run)
 	@cat $(TESTS:%=%.times) | sort -rn | awk '{ all += $$1 } NR <= 8 { longest = longest (NR > 1 ? ", " : "") $$2 " " $$1 } \
 	    END { printf "%d suites passed in %.0f s of CPU time; the longest: %s\n", NR, all, longest }'
 

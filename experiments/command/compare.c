@@ -17,6 +17,7 @@ static const struct option own_options[] = {
      "the systems; ratios are to the first, or to --against (default with --over: the system of "
      "`run`)",
      false},
+    {"system", "NAME", "short for --systems NAME", false},
     {"over", "KEY=A,B,...",
      "each system with each of these values: of gpu, model or a key, such as scheduler", false},
     {"against", "KEY=VALUE",
@@ -125,8 +126,11 @@ static int read_options(const struct options *options, struct comparison *c, str
     uint64_t n_seeds = 1;
     int status = asked_read(options, &c->asked, err);
     status = status != 0 ? status : asked_systems_file(options, &c->asked, err);
-    const char *systems = options_text(options, "systems");
-    systems = systems == NULL && options_has(options, "over") ? c->asked.request.system : systems;
+    const char *systems = NULL;
+    status = status != 0 ? status : asked_systems(options, &systems, err);
+    if (!options_has(options, "systems") && !options_has(options, "system")) {
+        systems = options_has(options, "over") ? c->asked.request.system : NULL;
+    }
     status = status != 0 ? status : read_systems(systems, c, err);
     status = status != 0 ? status : read_over(options_text(options, "over"), c, err);
     status = status != 0 ? status : read_against(options_text(options, "against"), c, err);

@@ -221,7 +221,14 @@ static int show_rows(struct making *making, const struct study *study,
     } else if (!making->scores_only && file != NULL) {
         printf("the paper prints no number of this figure\n");
     }
-    return !making->scores_only && study_is_table(study) ? print_rows(found->tables, err) : 0;
+    const bool is_all = making->out == NULL && found->n == 0; /* else it would give no number */
+    const char *x = study_text(study, "x_label", NULL), *y = study_text(study, "y_label", NULL);
+    if (!making->scores_only && is_all && !study_is_table(study) && table_is_text() && y != NULL) {
+        printf("x: %s; y: %s\n", x != NULL ? x : "-", y);
+    }
+    return !making->scores_only && (study_is_table(study) || is_all)
+               ? print_rows(found->tables, err)
+               : 0;
 }
 
 /* Of a changed one: it, and the figure as it is. */
@@ -323,7 +330,7 @@ static void forget(struct finding_of_study *found) {
     free(found->rows);
 }
 
-/* With its changes and, where there are any, without. */
+/* With its changes and, where there are any, without: a slip in a change ends it at once. */
 static int find_all(struct making *making, const char *path, const struct study *study,
                     struct err *err) {
     struct finding_of_study found = {NULL, NULL, 0}, before = {NULL, NULL, 0};
@@ -334,9 +341,9 @@ static int find_all(struct making *making, const char *path, const struct study 
     bool is_needed = is_changed(&making->changes) && !making->scores_only;
     progress_start(&ticks.progress, "points", study->n_places * (is_needed ? 2 : 1));
     int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
+    status = status != 0 ? status : find(making, study, &paper, &ticks, &found, err);
     status =
         status == 0 && is_needed ? find(making, &unchanged, &paper, &ticks, &before, err) : status;
-    status = status != 0 ? status : find(making, study, &paper, &ticks, &found, err);
     progress_end(&ticks.progress);
     if (status == 0) {
         status = show(making, study, is_changed(&making->changes) ? &before : NULL, &found, err);
@@ -356,10 +363,10 @@ static int help(const struct making *making, const char *path, const struct stud
     bool is_needed = is_changed(&making->changes) && !making->scores_only;
     struct tables *tables = tables_open(), *others = tables_open();
     int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
+    status = status != 0 ? status : study_fill(study, making->n_threads, NULL, NULL, tables, err);
     status = status == 0 && is_needed
                  ? study_fill(&unchanged, making->n_threads, NULL, NULL, others, err)
                  : status;
-    status = status != 0 ? status : study_fill(study, making->n_threads, NULL, NULL, tables, err);
     study_close(&unchanged);
     tables_close(others);
     tables_close(tables);

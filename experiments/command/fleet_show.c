@@ -40,18 +40,21 @@ struct spread fleet_cost_spread(const struct capacities *c, size_t config) {
     return spread_of(values, capacity_samples(c, config));
 }
 
+static const struct released *released_at(const struct capacities *c, size_t config) {
+    return &capacity_search(c, config, 0)->released;
+}
+
+/* Of designs, or of published programs: who buys GPUs has no choice between the two. */
 static bool is_cheapest(const struct capacities *c, size_t config) {
     const double cost = fleet_cost(c, config);
     for (size_t i = 0; i < c->found.n_configs; i++) {
-        if (fleet_cost(c, i) < cost) {
+        const bool is_alike =
+            released_at(c, i)->is_published == released_at(c, config)->is_published;
+        if (is_alike && fleet_cost(c, i) < cost) {
             return false;
         }
     }
     return isfinite(cost);
-}
-
-static const struct released *released_at(const struct capacities *c, size_t config) {
-    return &capacity_search(c, config, 0)->released;
 }
 
 /* Requests of the longest run, of any seed. */
@@ -223,7 +226,7 @@ void fleet_print(const struct capacities *c, FILE *out) {
             "one fewer misses: what one replica fewer would not meet; limit: what holds it back; "
             "cannot tell: the run does not tell whether it keeps up\n"
             "is: a design of a paper or of ours, or a published program; %srequests: as many as it "
-            "took until the answer no longer moved; cheapest *: of all rows\n",
+            "took until the answer no longer moved; cheapest *: of its kind\n",
             c->found.fleet_req_s, c->prices != NULL ? "$/1000: for 1,000 requests; " : "");
     if (capacity_most_samples(c) > 1) {
         fprintf(out, "± and (to): %s\n", spread_note(capacity_most_samples(c), note));

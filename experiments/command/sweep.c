@@ -435,10 +435,12 @@ static int settle(const struct sweep *sweep, const struct campaign *campaign, st
         }
     }
     if (n_stored > n_shared) {
-        fprintf(stderr, "unmask: %zu points were in %s already\n", n_stored - n_shared, db);
+        fprintf(stderr, "unmask: %zu point%s in %s already\n", n_stored - n_shared,
+                n_stored - n_shared == 1 ? " was" : "s were", db);
     }
     if (n_shared > 0) {
-        fprintf(stderr, "unmask: %zu points were run by another sweep on %s\n", n_shared, db);
+        fprintf(stderr, "unmask: %zu point%s run by another sweep on %s\n", n_shared,
+                n_shared == 1 ? " was" : "s were", db);
     }
     say_stale(sweep, db);
     bool goes_on = n_failed > 0 && *campaign->stop && db != NULL;

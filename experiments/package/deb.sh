@@ -10,7 +10,7 @@ cat >"$folder/root/DEBIAN/control" <<END
 Package: unmask
 Version: $version
 Architecture: $arch
-Maintainer: unmask maintainers <root@localhost>
+Maintainer: ${DEBFULLNAME:-unmask maintainers} <${DEBEMAIL:-root@localhost}>
 Installed-Size: $(du -ks "$folder/root/usr" | cut -f1)
 Depends: $depends, libopenblas0
 Recommends: gnuplot-nox | gnuplot

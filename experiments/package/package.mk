@@ -41,6 +41,10 @@ paper-tables: all ## renew the tables of docs/papers: every figure is run, more 
 docs: all $(BUILD)/manual $(BUILD)/refit plugins ## run every command of the documentation, compare made pages and profiles, follow links
 	@python3 tests/docs/check.py $(BUILD)
 
+JOURNEYS ?=
+journeys: all $(BUILD)/manual plugins ## answer fourteen questions of a new user by the commands of the pages: a table of times (JOURNEYS='3 6': which)
+	@python3 tests/journeys.py $(BUILD) $(JOURNEYS)
+
 INSTALLED = $(DESTDIR)$(PREFIX)
 install: $(PROGRAM) $(BUILD)/manual ## install under PREFIX (default: /usr/local), below DESTDIR
 	$(say) COPY $(INSTALLED)

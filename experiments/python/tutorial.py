@@ -42,7 +42,7 @@ except ImportError as missing:
 # ## Up to which rate?
 
 # %%
-found = unmask.capacity(gpu="l40s", systems=["fast-dllm", "dllm-serve"], slo="p99 latency<60s", requests=100, no_curve=True)
+found = unmask.capacity(gpu="l40s", systems=["fast-dllm", "dllm-serve"], slo="p99 latency<60s", no_curve=True)
 print(found[["system", "state", "capacity_req_s.mean"]], "in", found.attrs["units"]["capacity_req_s.mean"])
 
 # %% [markdown]

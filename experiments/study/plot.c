@@ -413,20 +413,43 @@ static json_t *first_row(struct tables *tables, const char *table) {
     return row;
 }
 
+/* What was meant by `name`: of "p99" each field that ends so, else the nearest one, with dots. */
+static const char *field_hint(const char *name, const char *column, const char *const *columns,
+                              char text[FIELD_CHARS]) {
+    char member[FIELD_CHARS + 1], spelled[FIELD_CHARS];
+    size_t used = 0;
+    snprintf(member, sizeof member, ".%s", name);
+    text[0] = '\0';
+    for (size_t i = 0; columns[i] != NULL && used < FIELD_CHARS / 2; i++) {
+        if (name_ends(field_spelled(columns[i], spelled), member)) {
+            int n = snprintf(text + used, FIELD_CHARS - used, "%s'%.60s'",
+                             used == 0 ? "; did you mean " : ", ", spelled);
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+    const char *near = used == 0 ? name_nearest(column, columns) : NULL;
+    if (near != NULL) {
+        snprintf(text, FIELD_CHARS, "; did you mean '%.200s'?", field_spelled(near, spelled));
+    } else if (used > 0 && used + 1 < FIELD_CHARS) {
+        snprintf(text + used, FIELD_CHARS - used, "?");
+    }
+    return text;
+}
+
 static int check_list(const struct plot_list *list, const json_t *row, const char *of,
                       struct err *err) {
     size_t n = 0;
     const char *key;
     json_t *value;
-    char hint[NAME_HINT_CHARS];
+    char hint[FIELD_CHARS];
     const char **names = mem_zeroed(json_object_size(row) + 1, sizeof *names);
     json_object_foreach((json_t *)(uintptr_t)row, key, value) {
         names[n++] = key;
     }
     for (size_t i = 0; i < list->n && err->kind == ERR_NONE; i++) {
         if (name_find(names, list->column[i]) < 0) {
-            err_usage(err, "%s has no field '%s'%s", of, list->column[i],
-                      name_hint(list->column[i], names, hint));
+            err_usage(err, "%s has no field '%s'%s", of, list->name[i],
+                      field_hint(list->name[i], list->column[i], names, hint));
         }
     }
     free(names);

@@ -70,10 +70,13 @@ static size_t edit_distance(const char *a, const char *b) {
     return rows[(i + 2) % 3][n];
 }
 
-/* Whether `word` stands in `name`, in small letters or capitals. */
+/* Whether `word` stands in `name` and begins one of its words, in small letters or capitals. */
 static bool stands_in(const char *word, const char *name) {
-    for (; *name != '\0'; name++) {
+    for (const char *start = name; *name != '\0'; name++) {
         size_t n = 0;
+        if (name > start && isalpha((unsigned char)name[-1]) && isalpha((unsigned char)*name)) {
+            continue;
+        }
         while (word[n] != '\0' &&
                tolower((unsigned char)word[n]) == tolower((unsigned char)name[n])) {
             n++;
@@ -97,9 +100,10 @@ static const char *name_around(const char *word, const char *const *names) {
 }
 
 const char *name_nearest(const char *word, const char *const *names) {
-    enum { TELLING_CHARS = 3 };
-    const char *best = strlen(word) >= TELLING_CHARS ? name_around(word, names) : NULL;
-    size_t best_distance = best != NULL ? 0 : strlen(word) / 2 + 1;
+    enum { TELLING_CHARS = 3, LONG_CHARS = 8, SLIP = 2 };
+    const size_t length = strlen(word);
+    const char *around = length >= TELLING_CHARS ? name_around(word, names) : NULL, *best = NULL;
+    size_t best_distance = length / 2 + 1;
     for (; *names != NULL; names++) {
         size_t distance = edit_distance(word, *names);
         if (distance < best_distance) {
@@ -107,7 +111,8 @@ const char *name_nearest(const char *word, const char *const *names) {
             best_distance = distance;
         }
     }
-    return best;
+    const bool is_slip = length >= LONG_CHARS && best_distance <= SLIP;
+    return around != NULL && !is_slip ? around : best;
 }
 
 const char *name_hint(const char *word, const char *const *names, char text[NAME_HINT_CHARS]) {

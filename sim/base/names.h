@@ -19,8 +19,9 @@ bool name_ends(const char *text, const char *ending);
  * them may be empty. */
 bool name_next(const char **rest, const char *marks, const char **word, size_t *length);
 
-/* The known name that `word` is a part of, in small letters or capitals, else the nearest by edit
- * distance, or NULL when none is near. `names` ends with NULL. */
+/* The known name that has a word which begins with `word`, in small letters or capitals, else the
+ * nearest by edit distance, or NULL when none is near. Of a long word a slip or two come first.
+ * `names` ends with NULL. */
 const char *name_nearest(const char *word, const char *const *names);
 
 enum { NAME_HINT_CHARS = 96 };

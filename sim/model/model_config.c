@@ -414,6 +414,21 @@ int model_config_read(const char *path, const char *role, struct model *model, s
     return status != 0 ? (int)ERR_WORLD : 0;
 }
 
+/* What the configurations of the family call it. */
+static int lacks(const char *path, const char *family_name, const char *param, struct err *err) {
+    struct family family;
+    char key[64] = "";
+    if (family_open(family_name, path, &family, err) == 0) {
+        const char *keys = family_value(&family, "config", param);
+        (void)next_word(keys != NULL ? keys : "", key, sizeof key);
+        family_close(&family);
+    }
+    return key[0] != '\0'
+               ? err_world(err, "%s: has no %s, from which a model of the family %s takes its %s",
+                           path, key, family_name, param)
+               : err_world(err, "%s: says nothing of the model's %s", path, param);
+}
+
 int model_config_find(const char *path, void *thing, struct err *err) {
     struct model *model = thing;
     int status = model_config_read(path, "model", model, err);
@@ -432,8 +447,7 @@ int model_config_find(const char *path, void *thing, struct err *err) {
                   {"block_tokens", model->block_tokens}};
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         if (needed[i].value == 0) {
-            return err_world(err, "%s: says nothing of the model's %s, in the words of %s", path,
-                             needed[i].name, model->family);
+            return lacks(path, model->family, needed[i].name, err);
         }
     }
     bool is_guess = (model->stated & model_param_bit("mask_token")) == 0 && !model->uniform_noise;

@@ -208,8 +208,18 @@ int system_set_plain(struct system *s, const struct setting *setting, struct err
         for (size_t i = 0; i < system_n_params; i++) {
             names[n++] = system_params[i].name;
         }
-        char hint[NAME_HINT_CHARS];
-        name_hint(setting->key, names, hint);
+        char hint[NAME_HINT_CHARS], head[NAME_HINT_CHARS];
+        const char *rest = strchr(setting->key, '.'), *near = NULL;
+        if (rest != NULL) { /* "cach.retention" */
+            snprintf(head, sizeof head, "%.*s", (int)(rest - setting->key), setting->key);
+            names[SYSTEM_PARTS] = NULL;
+            near = name_nearest(head, names);
+        }
+        if (near != NULL) {
+            snprintf(hint, sizeof hint, "; did you mean '%.16s%.48s'?", near, rest);
+        } else {
+            name_hint(setting->key, names, hint);
+        }
         free(names);
         return err_usage(err, "%s: unknown key '%s'%s", setting->place, setting->key, hint);
     }

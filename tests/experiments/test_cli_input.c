@@ -80,13 +80,17 @@ TEST(an_unknown_name_is_met_with_the_nearest) {
             "run", "--set", "cache.retntion=1");
     REFUSES(2, "--set: unknown key 'retention'; did you mean 'cache.retention'?", "run", "--set",
             "retention=1");
+    REFUSES(2, "--set: unknown key 'cach.retention'; did you mean 'cache.retention'?", "run",
+            "--set", "cach.retention=1");
+    REFUSES(2, "unknown option '--max-requests'; --set max_requests=VALUE sets that key", "run",
+            "--max-requests", "8");
     REFUSES(2, "--set: unknown scheduler 'my.so'; a plug-in's path holds a slash, as in ./my.so",
             "run", "--set", "scheduler=my.so");
     REFUSES(2, "--set: unknown key 'page_token'; did you mean 'page_tokens'?", "run", "--set",
             "page_token=1");
     REFUSES(2,
             "--scheduler: unknown scheduler 'contnuous'; did you mean 'continuous'? (`unmask "
-            "list` prints them all)",
+            "list schedulers` prints them all)",
             "run", "--scheduler", "contnuous");
     REFUSES(2, "--arrivals: there are no arrivals 'posson'; did you mean 'poisson'?", "run",
             "--arrivals", "posson");

@@ -315,8 +315,14 @@ TEST(policies_are_compared_over_a_key) {
     const char *plugin = suite_plugin("state_scheduler"), *other = suite_plugin("static_scheduler");
     snprintf(over, sizeof over, "scheduler=%s,look-ahead,%s", plugin,
              suite_plugin("template_scheduler"));
-    json_t *all = JSON("compare", "--roofline", "--systems", "dllm-serve,sdar", "--over", over,
-                       "--requests", "20", "--rate", "2");
+    REFUSES(2, "--system and --systems exclude each other", "compare", "--system", "sdar",
+            "--systems", "sdar");
+    json_t *all = JSON("compare", "--roofline", "--system", "sdar", "--requests", "20");
+    ck_assert_uint_eq(json_array_size(all), 1);
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(all, 0), "system")), "sdar");
+    json_decref(all);
+    all = JSON("compare", "--roofline", "--systems", "dllm-serve,sdar", "--over", over,
+               "--requests", "20", "--rate", "2");
     ck_assert_uint_eq(json_array_size(all), 6);
     static const char *const names[] = {"dllm-serve, counting",       "dllm-serve, look-ahead",
                                         "dllm-serve, shortest-first", "sdar, counting",

@@ -52,7 +52,8 @@ static void draw(void *state, const struct decode_positions *pass) {
 }
 
 static void write_drawn(const char *path, const struct decode_process *process,
-                        struct rollout_rule rule, const char *about) {
+                        struct rollout_rule rule, uint32_t least_answer, uint32_t spread,
+                        const char *about) {
     struct err err = {0};
     struct drawing drawing;
     unlink(path);
@@ -62,7 +63,7 @@ static void write_drawn(const char *path, const struct decode_process *process,
     rule.see_state = &drawing;
     rule.fixed_tokens = PROMPT - 64;
     for (uint64_t i = 0; i < N_REQUESTS; i++) {
-        const uint32_t answer = 60 + (uint32_t)(7 * i % 50);
+        const uint32_t answer = least_answer + (uint32_t)(7 * i % spread);
         struct rollout sums = {0};
         drawing.request = i;
         rule.answer_tokens = rule.fixed_tokens + answer;
@@ -74,7 +75,7 @@ static void write_drawn(const char *path, const struct decode_process *process,
 }
 
 static void write_trace(const char *path, struct rollout_rule rule, const char *about) {
-    write_drawn(path, &truth, rule, about);
+    write_drawn(path, &truth, rule, 60, 50, about);
 }
 
 static const char plain_09[] = "measured_plain_09.db", plain_07[] = "measured_plain_07.db",
@@ -156,7 +157,7 @@ TEST(what_is_written_reads_back_with_its_error) {
     struct decode_process back;
     write_traces();
     ck_assert_msg(
-        measured_open(NULL, (const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
+        measured_open(&truth, NULL, 0, (const char *const[]){plain_09}, 1, &measured, &err) == 0,
         "%s", err.text);
     FILE *file = fopen("measured.ini", "w");
     ck_assert_ptr_nonnull(file);
@@ -180,8 +181,8 @@ TEST(what_no_trace_says_is_a_dash_and_null_and_no_constant_is_unknown) {
     struct decode_process unsure = truth, back;
     unsure.location = unsure.lost_location = -9;
     write_drawn(plain_09, &unsure,
-                (struct rollout_rule){.rule = {.kind = DECODE_COUNT}, .count = 4},
-                "model: known\ncache: exact\ndecoder: fixed\nsteps_per_block: 8\n");
+                (struct rollout_rule){.rule = {.kind = DECODE_COUNT}, .count = 8}, 10, 16,
+                "model: known\ncache: exact\ndecoder: fixed\nsteps_per_block: 4\n");
     ck_assert_msg(
         measured_open(NULL, (const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
         "%s", err.text);

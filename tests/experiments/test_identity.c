@@ -279,10 +279,10 @@ TEST(a_changed_trace_is_run_again) {
     const char *file = scratch_write("trace.ini", text);
     scratch_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n10,20,30\n");
     sweeps(&plain, file, db, "1 run in");
-    sweeps(&plain, file, db, "1 points were in ");
+    sweeps(&plain, file, db, "1 point was in ");
     scratch_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,2000,3000\n10,20,30\n");
     sweeps(&plain, file, db, "/tr.csv has changed since");
-    sweeps(&plain, file, db, "1 points were in ");
+    sweeps(&plain, file, db, "1 point was in ");
 }
 
 static void copy_file(const char *from, const char *to) {
@@ -312,7 +312,7 @@ TEST(a_rebuilt_plugin_is_run_again) {
              plugin);
     const char *file = scratch_write("plugin.ini", text);
     sweeps(&plain, file, db, "1 run in");
-    sweeps(&plain, file, db, "1 points were in ");
+    sweeps(&plain, file, db, "1 point was in ");
     append(plugin, "other code");
     sweeps(&plain, file, db, "/mine.so has changed since");
 }
@@ -360,7 +360,7 @@ TEST(a_changed_data_folder_is_run_again) {
     const struct child child = {.data = folder};
     const char *file = scratch_write("data.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     sweeps(&plain, file, db, "1 run in");
-    sweeps(&child, file, db, "1 points were in "); /* the same content at another place */
+    sweeps(&child, file, db, "1 point was in "); /* the same content at another place */
     change_data(folder);
     sweeps(&child, file, db, "experiments/study/systems.ini has changed since");
 }
@@ -392,7 +392,7 @@ TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
     free(PRINTS("sweep", file, "--db", db));
     database_change(db, of_other_build);
     struct output output = CLI("sweep", file, "--db", db, "--any-build");
-    ck_assert_msg(strstr(output.err, "1 points were in ") != NULL, "%s", output.err);
+    ck_assert_msg(strstr(output.err, "1 point was in ") != NULL, "%s", output.err);
     output_free(&output);
     sweeps(&plain, file, db, "built from other sources (then c0ffee, now ");
 }
@@ -409,7 +409,7 @@ TEST(a_database_of_schema_1_is_read_and_then_changed) {
     output_free(&replayed);
     free(PRINTS("report", db, "--out", scratch_path("old.html")));
     sweeps(&plain, file, db, "an older unmask recorded it, which kept no digests");
-    sweeps(&plain, file, db, "1 points were in ");
+    sweeps(&plain, file, db, "1 point was in ");
 }
 
 TEST(a_damaged_summary_is_made_again) {
@@ -419,7 +419,7 @@ TEST(a_damaged_summary_is_made_again) {
     free(PRINTS("sweep", file, "--db", db));
     database_change(db, "UPDATE runs SET summary = '{\"requ'");
     sweeps(&plain, file, db, "its record is damaged");
-    sweeps(&plain, file, db, "1 points were in ");
+    sweeps(&plain, file, db, "1 point was in ");
     database_change(db, "PRAGMA user_version = 0");
     struct output output = CLI("sweep", file, "--db", db);
     ck_assert_int_eq(output.status, 1);

@@ -39,9 +39,9 @@ def run(*, system: Optional[str] = None, model: Optional[_Path] = None, gpu: Opt
     slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None, db: Optional[_Path] = None,
     levels: Optional[str] = None, decode: Optional[_Path] = None, decode_out: Optional[_Path] = None,
     outputs: Optional[_Path] = None, timeline: Optional[_Path] = None, bound: bool = False) -> Run: ...
-def compare(*, systems: Optional[_Words] = None, over: Optional[Mapping[str, Any]] = None,
-    against: Optional[Mapping[str, Any]] = None, seeds: Optional[int] = None, same_requests: bool = False,
-    bound: bool = False, model: Optional[_Path] = None, gpu: Optional[_Path] = None,
+def compare(*, systems: Optional[_Words] = None, system: Optional[str] = None,
+    over: Optional[Mapping[str, Any]] = None, against: Optional[Mapping[str, Any]] = None, seeds: Optional[int] = None,
+    same_requests: bool = False, bound: bool = False, model: Optional[_Path] = None, gpu: Optional[_Path] = None,
     systems_file: Optional[_Path] = None, profile: Optional[_Path] = None, roofline: bool = False,
     price_source: Optional[str] = None, set: Optional[Mapping[str, Any]] = None,
     scheduler: Optional[Union[str, Scheduler]] = None, cache: Optional[Union[str, Cache]] = None,

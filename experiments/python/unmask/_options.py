@@ -77,6 +77,7 @@ _G12 = (
 )
 _G13 = (
     ("systems", "A,B,...", "the systems; ratios are to the first, or to --against (default with --over: the system of `run`)"),
+    ("system", "NAME", "short for --systems NAME"),
     ("over", "KEY=A,B,...", "each system with each of these values: of gpu, model or a key, such as scheduler"),
     ("against", "KEY=VALUE", "whom ratios and differences are to: of system or the key of --over (default: the first)"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),

@@ -257,7 +257,7 @@ class _Said:
 
 
 def _is_report(said):
-    return re.search(r" in [0-9.e+-]+ s$|^recorded as run \d+ of |^\d+ points were in .* already$", said) is not None
+    return re.search(r" in [0-9.e+-]+ s$|^recorded as run \d+ of |^\d+ points? (was|were) in .* already$", said) is not None
 
 
 class Program:

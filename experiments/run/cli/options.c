@@ -8,6 +8,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/utf8.h"
+#include "sim/system/settings.h"
 
 enum { MOST_NAMES = 96 };
 
@@ -40,6 +41,14 @@ static int unknown(const struct option *const *groups, const char *arg, int leng
     char name[64];
     const char *bare = arg + strspn(arg, "-");
     snprintf(name, sizeof name, "%.*s", length - (int)(bare - arg), bare);
+    char key[sizeof name];
+    for (size_t i = 0; i < sizeof key; i++) {
+        key[i] = name[i] == '-' ? '_' : name[i];
+    }
+    if (name_find(names, "set") >= 0 && param_find(system_params, system_n_params, key) != NULL) {
+        return err_usage(err, "unknown option '%.*s'; --set %s=VALUE sets that key of the system",
+                         length, arg, key);
+    }
     const char *near = name_nearest(name, names);
     return err_usage(err, "unknown option '%.*s'%s%s%s%s", length, arg,
                      near != NULL ? "; did you mean '" : "", near != NULL ? dashes(near) : "",

@@ -104,8 +104,8 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
     }
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    err_unknown(err, "unknown %s '%s'%s (`unmask list` prints them all)", policy_kind_names[kind],
-                name, hint);
+    err_unknown(err, "unknown %s '%s'%s (`unmask list %ss` prints them all)",
+                policy_kind_names[kind], name, hint, policy_kind_names[kind]);
     return NULL;
 }
 
