@@ -280,6 +280,24 @@ bool objective_is_met(const struct objective *o, double value) {
            (o->statistic == STATISTIC_SHARE ? value >= o->bound : value <= o->bound);
 }
 
+bool objective_is_passed(const struct objectives *objectives, size_t term,
+                         const struct served *served) {
+    const struct objective *o = &objectives->items[term];
+    return is_of(o, served) &&
+           (o->statistic == STATISTIC_SHARE ? !is_good(objectives, served)
+                                            : served->seconds[o->metric] > o->bound);
+}
+
+/* A quantile is no less than the order statistic below it (quantile_of). */
+bool objective_is_lost(const struct objective *o, size_t n_passed, size_t n) {
+    if (n_passed == 0 || n_passed > n) {
+        return false;
+    }
+    return o->statistic == STATISTIC_QUANTILE
+               ? n_passed >= n - (size_t)((double)(n - 1) * o->quantile)
+               : o->statistic == STATISTIC_SHARE && (double)(n - n_passed) / (double)n < o->bound;
+}
+
 bool objectives_are_met(const struct objectives *objectives, const double *values) {
     bool met = true;
     for (size_t i = 0; i < objectives->n; i++) {
