@@ -148,11 +148,21 @@ void process_surest(const struct decode_process *process, uint64_t seed,
     const uint64_t key = rng_key(seed, view->request, view->step);
     uint32_t n = 0;
     memset(surest, 0, view->block_length);
-    for (uint32_t i = 0, place = 0; i < view->block_length; i++) {
+    for (uint32_t i = 0; i < view->block_length; i++) { /* without branches, here and below */
         offset[n] = i;
-        if (view->masked[i]) {
-            draws[n] = rng_at(key, place++);
-            n += view->wanted == NULL || view->wanted[i];
+        n += view->masked[i] != 0;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        draws[k] = rng_at(key, k);
+    }
+    if (view->wanted != NULL) {
+        const uint32_t n_masked = n;
+        n = 0;
+        for (uint32_t k = 0; k < n_masked; k++) {
+            const uint32_t at = offset[k];
+            offset[n] = at;
+            draws[n] = draws[k];
+            n += view->wanted[at] != 0;
         }
     }
     for (uint32_t found = 0; found < most && found < n; found++) {
