@@ -1,6 +1,5 @@
 #include "analysis/objective.h"
 
-#include <gsl/gsl_sort.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/sort.h"
 
 static const char *const metric_words[] = {"latency", "ttft",       "tpot", "queue",
                                            "goodput", "attainment", NULL};
@@ -244,7 +244,7 @@ struct served served_of(const struct request_record *record) {
 /* Between order statistics at (n - 1) p, as the summary's, of values that may be infinite: GSL's
  * takes no time times infinity, which is no number. */
 static double quantile_of(double *values, size_t n, double p) {
-    gsl_sort(values, 1, n);
+    sort_doubles(values, n);
     double at = (double)(n - 1) * p;
     size_t low = (size_t)at;
     double share = at - (double)low;

@@ -10,6 +10,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/sort.h"
 
 const char *const offered_words[OFFERED_STATE_COUNT] = {"cannot tell", "steady", "saturated",
                                                         "closed"};
@@ -40,11 +41,6 @@ static int by_arrival(const void *a, const void *b) {
     return (x->left_s > y->left_s) - (x->left_s < y->left_s);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool is_deep(const struct crowd *crowd, size_t i) {
     return (double)crowd->n_in[i] >= deep_share * (double)crowd->most;
 }
@@ -67,7 +63,7 @@ static struct crowd crowd_of(const struct stay *stays, size_t n, double end_s) {
     for (size_t i = 0; i < n; i++) {
         crowd.left_s[i] = fmin(stays[i].left_s, end_s);
     }
-    qsort(crowd.left_s, n, sizeof *crowd.left_s, by_value);
+    sort_doubles(crowd.left_s, n);
     for (size_t came = 0, left = 0; left < n; crowd.n++) {
         double at_s = crowd.left_s[left];
         at_s = came < n ? fmin(at_s, stays[came].arrival_s) : at_s;
