@@ -212,10 +212,32 @@ static double filled_at(const struct stay *stays, size_t n) {
     return filled_s;
 }
 
+/* The place of each value among all, of equal ones their mean. */
+static double *ranks_of(const double *values, size_t n) {
+    struct sort_item *items = mem_unwritten(n + 1, sizeof *items);
+    double *ranks = mem_unwritten(n + 1, sizeof *ranks);
+    for (size_t i = 0; i < n; i++) {
+        items[i] = (struct sort_item){sort_key(values[i]), i};
+    }
+    sort_items(items, n);
+    for (size_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && items[end].key == items[first].key;) {
+            end++;
+        }
+        for (size_t i = first; i < end; i++) {
+            ranks[items[i].place] = (double)(first + end - 1) / 2;
+        }
+    }
+    free(items);
+    return ranks;
+}
+
+/* Spearman's rank correlation over its standard error. */
 static double rank_z(const double *x, const double *y, size_t n) {
-    double *work = mem_unwritten(2 * n, sizeof *work);
-    double z = n > 2 ? gsl_stats_spearman(x, 1, y, 1, n, work) * sqrt((double)(n - 1)) : 0;
-    free(work);
+    double *of_x = ranks_of(x, n), *of_y = ranks_of(y, n);
+    double z = n > 2 ? gsl_stats_correlation(of_x, 1, of_y, 1, n) * sqrt((double)(n - 1)) : 0;
+    free(of_x);
+    free(of_y);
     return z;
 }
 

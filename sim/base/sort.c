@@ -11,17 +11,33 @@ enum { DIGIT_BITS = 11, DIGITS = 6, DIGIT_VALUES = 1 << DIGIT_BITS, FEW = 64 };
 
 static const uint64_t sign = UINT64_C(1) << 63;
 
-/* Numbers that rise as the doubles of these bits do, and back. */
-static uint64_t rising(uint64_t bits) {
+uint64_t sort_key(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
     return (bits & sign) != 0 ? ~bits : bits | sign;
 }
 
-static uint64_t bits_of(uint64_t number) {
-    return (number & sign) != 0 ? number & ~sign : ~number;
+static double value_of(uint64_t key) {
+    const uint64_t bits = (key & sign) != 0 ? key & ~sign : ~key;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
-static size_t digit(uint64_t number, int i) {
-    return number >> i * DIGIT_BITS & (DIGIT_VALUES - 1);
+static size_t digit(uint64_t key, int i) {
+    return key >> i * DIGIT_BITS & (DIGIT_VALUES - 1);
+}
+
+/* Where those begin that have each value of each digit, by how many there are of it. */
+static void find_starts(size_t starts[DIGITS][DIGIT_VALUES]) {
+    for (int d = 0; d < DIGITS; d++) {
+        size_t start = 0;
+        for (size_t v = 0; v < DIGIT_VALUES; v++) {
+            const size_t here = starts[d][v];
+            starts[d][v] = start;
+            start += here;
+        }
+    }
 }
 
 static void sort_few(double *values, size_t n) {
@@ -44,20 +60,13 @@ void sort_doubles(double *values, size_t n) {
     uint64_t *from = mem_unwritten(2 * n, sizeof *from), *to = from + n, *const room = from;
     size_t(*starts)[DIGIT_VALUES] = mem_zeroed(DIGITS, sizeof *starts);
     for (size_t i = 0; i < n; i++) {
-        uint64_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        from[i] = rising(bits);
+        from[i] = sort_key(values[i]);
         for (int d = 0; d < DIGITS; d++) {
             starts[d][digit(from[i], d)]++;
         }
     }
+    find_starts(starts);
     for (int d = 0; d < DIGITS; d++) {
-        size_t start = 0;
-        for (size_t v = 0; v < DIGIT_VALUES; v++) {
-            const size_t here = starts[d][v];
-            starts[d][v] = start;
-            start += here;
-        }
         for (size_t i = 0; i < n; i++) {
             to[starts[d][digit(from[i], d)]++] = from[i];
         }
@@ -66,9 +75,29 @@ void sort_doubles(double *values, size_t n) {
         from = filled;
     }
     for (size_t i = 0; i < n; i++) {
-        const uint64_t bits = bits_of(room[i]);
-        memcpy(&values[i], &bits, sizeof bits);
+        values[i] = value_of(room[i]);
     }
     free(starts);
     free(room);
+}
+
+void sort_items(struct sort_item *items, size_t n) {
+    struct sort_item *from = items, *to = mem_unwritten(n + 1, sizeof *to), *const other = to;
+    size_t(*starts)[DIGIT_VALUES] = mem_zeroed(DIGITS, sizeof *starts);
+    for (size_t i = 0; i < n; i++) {
+        for (int d = 0; d < DIGITS; d++) {
+            starts[d][digit(items[i].key, d)]++;
+        }
+    }
+    find_starts(starts);
+    for (int d = 0; d < DIGITS; d++) {
+        for (size_t i = 0; i < n; i++) {
+            to[starts[d][digit(from[i].key, d)]++] = from[i];
+        }
+        struct sort_item *const filled = to;
+        to = from;
+        from = filled;
+    }
+    free(starts);
+    free(other);
 }

@@ -84,6 +84,23 @@ TEST(doubles_are_sorted_as_they_compare) {
     }
 }
 
+TEST(items_are_sorted_by_key_and_equal_ones_keep_their_order) {
+    enum { N = 3000 };
+    static struct sort_item items[N];
+    struct rng rng = rng_stream(2, "sort");
+    for (size_t i = 0; i < N; i++) {
+        items[i] = (struct sort_item){sort_key(floor(200 * (rng_uniform(&rng) - 0.5))), i};
+    }
+    sort_items(items, N);
+    for (size_t i = 1; i < N; i++) {
+        ck_assert(items[i - 1].key < items[i].key ||
+                  (items[i - 1].key == items[i].key && items[i - 1].place < items[i].place));
+    }
+    ck_assert(sort_key(-2) < sort_key(-1) && sort_key(-1) < sort_key(0));
+    ck_assert(sort_key(0) < sort_key(1e-300) && sort_key(1e300) < sort_key(INFINITY));
+    sort_items(items, 0);
+}
+
 TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     static const char *const names[] = {"retention", "pool_kernel", NULL};
     ck_assert_str_eq(name_nearest("retntion", names), "retention");
