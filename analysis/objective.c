@@ -1,6 +1,5 @@
 #include "analysis/objective.h"
 
-#include <gsl/gsl_sort.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/sort.h"
 
 static const char *const metric_words[] = {"latency", "ttft",       "tpot", "queue",
                                            "goodput", "attainment", NULL};
@@ -244,7 +244,7 @@ struct served served_of(const struct request_record *record) {
 /* Between order statistics at (n - 1) p, as the summary's, of values that may be infinite: GSL's
  * takes no time times infinity, which is no number. */
 static double quantile_of(double *values, size_t n, double p) {
-    gsl_sort(values, 1, n);
+    sort_doubles(values, n);
     double at = (double)(n - 1) * p;
     size_t low = (size_t)at;
     double share = at - (double)low;
@@ -278,6 +278,24 @@ double objective_value(const struct objectives *objectives, size_t term,
 bool objective_is_met(const struct objective *o, double value) {
     return o->statistic == STATISTIC_EACH ||
            (o->statistic == STATISTIC_SHARE ? value >= o->bound : value <= o->bound);
+}
+
+bool objective_is_passed(const struct objectives *objectives, size_t term,
+                         const struct served *served) {
+    const struct objective *o = &objectives->items[term];
+    return is_of(o, served) &&
+           (o->statistic == STATISTIC_SHARE ? !is_good(objectives, served)
+                                            : served->seconds[o->metric] > o->bound);
+}
+
+/* A quantile is no less than the order statistic below it (quantile_of). */
+bool objective_is_lost(const struct objective *o, size_t n_passed, size_t n) {
+    if (n_passed == 0 || n_passed > n) {
+        return false;
+    }
+    return o->statistic == STATISTIC_QUANTILE
+               ? n_passed >= n - (size_t)((double)(n - 1) * o->quantile)
+               : o->statistic == STATISTIC_SHARE && (double)(n - n_passed) / (double)n < o->bound;
 }
 
 bool objectives_are_met(const struct objectives *objectives, const double *values) {

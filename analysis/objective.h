@@ -73,6 +73,13 @@ bool objective_is_met(const struct objective *objective, double value);
 /* All of them, by the values of the terms: [n]. */
 bool objectives_are_met(const struct objectives *objectives, const double *values);
 
+/* Whether a request is beyond the bound of a term that counts requests: a quantile's, or a share's,
+ * of which it is not good. And whether a term is missed once `n_passed` of at most `n` requests are
+ * beyond its bound, whatever the rest do; of a mean that is never known before all have left. */
+bool objective_is_passed(const struct objectives *objectives, size_t term,
+                         const struct served *served);
+bool objective_is_lost(const struct objective *objective, size_t n_passed, size_t n);
+
 /* Whether the term bounds a time of the run, rather than of each request, or a share. */
 static inline bool objective_is_of_time(const struct objective *objective) {
     return objective->statistic == STATISTIC_MEAN || objective->statistic == STATISTIC_QUANTILE;

@@ -10,6 +10,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/sort.h"
 
 const char *const offered_words[OFFERED_STATE_COUNT] = {"cannot tell", "steady", "saturated",
                                                         "closed"};
@@ -40,11 +41,6 @@ static int by_arrival(const void *a, const void *b) {
     return (x->left_s > y->left_s) - (x->left_s < y->left_s);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool is_deep(const struct crowd *crowd, size_t i) {
     return (double)crowd->n_in[i] >= deep_share * (double)crowd->most;
 }
@@ -67,7 +63,7 @@ static struct crowd crowd_of(const struct stay *stays, size_t n, double end_s) {
     for (size_t i = 0; i < n; i++) {
         crowd.left_s[i] = fmin(stays[i].left_s, end_s);
     }
-    qsort(crowd.left_s, n, sizeof *crowd.left_s, by_value);
+    sort_doubles(crowd.left_s, n);
     for (size_t came = 0, left = 0; left < n; crowd.n++) {
         double at_s = crowd.left_s[left];
         at_s = came < n ? fmin(at_s, stays[came].arrival_s) : at_s;
@@ -216,10 +212,32 @@ static double filled_at(const struct stay *stays, size_t n) {
     return filled_s;
 }
 
+/* The place of each value among all, of equal ones their mean. */
+static double *ranks_of(const double *values, size_t n) {
+    struct sort_item *items = mem_unwritten(n + 1, sizeof *items);
+    double *ranks = mem_unwritten(n + 1, sizeof *ranks);
+    for (size_t i = 0; i < n; i++) {
+        items[i] = (struct sort_item){sort_key(values[i]), i};
+    }
+    sort_items(items, n);
+    for (size_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && items[end].key == items[first].key;) {
+            end++;
+        }
+        for (size_t i = first; i < end; i++) {
+            ranks[items[i].place] = (double)(first + end - 1) / 2;
+        }
+    }
+    free(items);
+    return ranks;
+}
+
+/* Spearman's rank correlation over its standard error. */
 static double rank_z(const double *x, const double *y, size_t n) {
-    double *work = mem_unwritten(2 * n, sizeof *work);
-    double z = n > 2 ? gsl_stats_spearman(x, 1, y, 1, n, work) * sqrt((double)(n - 1)) : 0;
-    free(work);
+    double *of_x = ranks_of(x, n), *of_y = ranks_of(y, n);
+    double z = n > 2 ? gsl_stats_correlation(of_x, 1, of_y, 1, n) * sqrt((double)(n - 1)) : 0;
+    free(of_x);
+    free(of_y);
     return z;
 }
 

@@ -1,13 +1,13 @@
 #include "analysis/spread.h"
 
 #include <gsl/gsl_cdf.h>
-#include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/sort.h"
 
 static const double two_sided = 0.975; /* 95 % lie within */
 
@@ -176,7 +176,7 @@ struct distribution distribution_of(double *values, size_t n) {
     if (n == 0) {
         return (struct distribution){0};
     }
-    gsl_sort(values, 1, n);
+    sort_doubles(values, n);
     double mean = gsl_stats_mean(values, 1, n);
     return (struct distribution){
         .n = n,

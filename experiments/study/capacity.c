@@ -25,24 +25,42 @@ enum { MOST_HALVINGS = 30, EXPECTED_RUNS = 11, FEW_TIMES = 2 };
 
 /* What a run's requests and steps say. */
 struct watching {
+    const struct objectives *objectives;
     struct served *served;
     size_t n, room;
+    size_t most;                      /* requests that may come; 0: it is run to its end */
+    size_t n_passed[OBJECTIVES_MOST]; /* requests beyond each bound */
+    bool has_company;                 /* a request met another */
+    bool is_cut;
     int64_t pool_bytes;
     double waiting_ns, full_ns, steps_ns, gpu_ns;
 };
 
+/* Whether this request decides that an objective is missed. Of requests that never met another it
+ * is not known whether they would have. */
+static bool is_lost_by(struct watching *w, const struct served *served) {
+    bool is_lost = false;
+    for (size_t i = 0; i < w->objectives->n; i++) {
+        w->n_passed[i] += objective_is_passed(w->objectives, i, served);
+        is_lost = is_lost || objective_is_lost(&w->objectives->items[i], w->n_passed[i], w->most);
+    }
+    return is_lost && w->has_company;
+}
+
 static int on_request(void *state, const struct request_record *record, struct err *err) {
     struct watching *w = state;
-    (void)err;
     w->served = mem_grown(w->served, w->n, &w->room, sizeof *w->served);
-    w->served[w->n++] = served_of(record);
-    return 0;
+    w->served[w->n] = served_of(record);
+    w->is_cut = w->most > 0 && is_lost_by(w, &w->served[w->n]);
+    w->n++;
+    return w->is_cut ? err_world(err, "the rest cannot change the verdict") : 0;
 }
 
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     struct watching *w = state;
     (void)err;
     double ns = (double)(record->end_ns - record->start_ns);
+    w->has_company = w->has_company || record->n_running > 1 || record->n_waiting > 0;
     w->steps_ns += ns;
     w->gpu_ns += (double)record->gpu_ns * record->repeat;
     if (record->n_waiting > 0 && record->n_running > 0) {
@@ -61,8 +79,9 @@ static enum capacity_limit limit_of(const struct trial *trial) {
     return trial->gpu_share < idle_share ? LIMIT_HOST : LIMIT_COMPUTE;
 }
 
-static int judge(const struct objectives *objectives, const struct composition *c,
-                 const struct watching *w, double bound_per_s, struct trial *out, struct err *err) {
+static int judge(const struct composition *c, const struct watching *w, double bound_per_s,
+                 struct trial *out, struct err *err) {
+    const struct objectives *objectives = w->objectives;
     const struct summary *s = &c->summary;
     struct offered offered = s->offered;
     offered_judge_by_bound(&offered, bound_per_s);
@@ -110,14 +129,29 @@ static bool is_best(const struct capacity *capacity, const struct search *search
     return search->summary == NULL || (trial->is_met && (capacity->fleet_req_s > 0 || is_higher));
 }
 
-int capacity_try(const struct capacity *capacity, struct search *search,
-                 const struct run_request *request, double bound_per_s, struct trial *out,
-                 struct err *err) {
-    struct composition *c = NULL;
-    struct watching watching = {0};
-    *out = (struct trial){.rate_per_s = request->options.rate_per_s};
-    struct sink sink = {.state = &watching, .request = on_request, .step = on_step};
+/* Runs it, and says what came of it. */
+static int run(const struct capacity *capacity, struct composition *c, struct watching *watching,
+               double bound_per_s, struct trial *out, struct err *err) {
+    struct sink sink = {.state = watching, .request = on_request, .step = on_step};
     struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .stop = capacity->stop};
+    int status = compose_run(c, &watch, err);
+    if (watching->is_cut) {
+        *err = (struct err){0};
+        out->is_cut = true;
+        return 0;
+    }
+    if (status == 0 && c->result.interrupted) {
+        status = err_world(err, "interrupted: the search is not over, and has no answer yet");
+    }
+    return status != 0 ? status : judge(c, watching, bound_per_s, out, err);
+}
+
+int capacity_try(const struct capacity *capacity, struct search *search,
+                 const struct run_request *request, double bound_per_s, bool may_cut,
+                 struct trial *out, struct err *err) {
+    struct composition *c = NULL;
+    struct watching watching = {.objectives = capacity->objectives};
+    *out = (struct trial){.rate_per_s = request->options.rate_per_s};
     int status = *capacity->stop
                      ? err_world(err, "interrupted: the search is not over, and has no answer yet")
                      : compose_open(request, &c, err);
@@ -129,14 +163,10 @@ int capacity_try(const struct capacity *capacity, struct search *search,
     }
     if (status == 0) {
         watching.pool_bytes = c->system->budget.pool_bytes;
+        watching.most = may_cut ? compose_requests(c) : 0;
         search->gpus = system_gpus(c->system);
-        status = compose_run(c, &watch, err);
+        status = run(capacity, c, &watching, bound_per_s, out, err);
     }
-    if (status == 0 && c->result.interrupted) {
-        status = err_world(err, "interrupted: the search is not over, and has no answer yet");
-    }
-    status =
-        status != 0 ? status : judge(capacity->objectives, c, &watching, bound_per_s, out, err);
     if (status == 0 && capacity->fleet_req_s > 0 && search->n_runs == 0) {
         status = released_of(c->system, &search->released, err);
     }
@@ -155,10 +185,10 @@ int capacity_try(const struct capacity *capacity, struct search *search,
 }
 
 static int try_rate(const struct capacity *capacity, struct search *search, double rate_per_s,
-                    struct trial *out, struct err *err) {
+                    bool may_cut, struct trial *out, struct err *err) {
     struct run_request request = search->request;
     request.options.rate_per_s = typed(rate_per_s);
-    return capacity_try(capacity, search, &request, search->bound_per_s, out, err);
+    return capacity_try(capacity, search, &request, search->bound_per_s, may_cut, out, err);
 }
 
 /* ---- one search ---- */
@@ -174,12 +204,14 @@ static void narrow(struct search *search, const struct trial *trial) {
 }
 
 static int bisect(const struct capacity *capacity, struct search *search, struct err *err) {
+    enum { NEAR = 3 }; /* halvings before the last one: what misses may be the lowest that does */
     int status = 0;
     while (status == 0 &&
            search->missed.rate_per_s > search->met.rate_per_s * (1 + capacity->tolerance)) {
         struct trial trial;
         double middle = sqrt(search->missed.rate_per_s * search->met.rate_per_s);
-        status = try_rate(capacity, search, middle, &trial, err);
+        bool may_cut = log(middle / search->met.rate_per_s) > NEAR * log1p(capacity->tolerance);
+        status = try_rate(capacity, search, middle, may_cut, &trial, err);
         if (status != 0 || trial.rate_per_s <= search->met.rate_per_s ||
             trial.rate_per_s >= search->missed.rate_per_s) {
             break; /* no number of six digits lies between them */
@@ -189,12 +221,20 @@ static int bisect(const struct capacity *capacity, struct search *search, struct
     return status;
 }
 
+/* The lowest rate that misses is reported: by a whole run. */
+static int complete_missed(const struct capacity *capacity, struct search *search,
+                           struct err *err) {
+    return search->missed.is_cut
+               ? try_rate(capacity, search, search->missed.rate_per_s, false, &search->missed, err)
+               : 0;
+}
+
 /* A rate that is met and one above it that is not, from a first one on. */
 static int bracket(const struct capacity *capacity, struct search *search, double rate_per_s,
                    struct err *err) {
     for (int i = 0; i < MOST_HALVINGS; i++) {
         struct trial trial;
-        int status = try_rate(capacity, search, rate_per_s, &trial, err);
+        int status = try_rate(capacity, search, rate_per_s, true, &trial, err);
         if (status != 0) {
             return status;
         }
@@ -217,7 +257,7 @@ static int bracket(const struct capacity *capacity, struct search *search, doubl
 
 static int search_one(const struct capacity *capacity, struct search *search, struct err *err) {
     struct trial trial;
-    int status = try_rate(capacity, search, at_once_per_s, &trial, err);
+    int status = try_rate(capacity, search, at_once_per_s, false, &trial, err);
     search->n_requests = trial.n_requests;
     search->n_together = trial.n_together;
     bool all_met = status == 0 && objectives_are_met(capacity->objectives, trial.values);
@@ -306,9 +346,11 @@ static void work_on(void *state, size_t index) {
     } else if (search->state == CAPACITY_FOUND) {
         double mean = finding->means[index / capacity->n_seeds];
         for (size_t i = 0; i < CAPACITY_CURVE && status == 0 && mean > 0; i++) {
-            status = try_rate(capacity, search, curve_places[i] * mean, &search->curve[i], &err);
+            status =
+                try_rate(capacity, search, curve_places[i] * mean, false, &search->curve[i], &err);
         }
     }
+    status = status != 0 ? status : complete_missed(capacity, search, &err);
     if (status != 0) {
         fail(search, &err);
     }

@@ -8,7 +8,8 @@
  * not met) and no proof says that no scheduler sustains it (sim/bound/bound.h). The search begins
  * at the throughput with which all requests are served when they come at once, doubles or halves it
  * until it has a rate that is met and one that is not, and halves their ratio until they are nearer
- * than the tolerance.
+ * than the tolerance. A run on the way ends as soon as the requests still to come cannot change
+ * the verdict; what is reported is of whole runs.
  *
  * Nothing promises that a system which meets a rate meets all lower ones. Rates between a quarter
  * and twice the mean capacity are tried as well (they are the curve that is drawn); where one below
@@ -39,6 +40,7 @@ struct trial {
     double rate_per_s;    /* that was asked for; 0: was not tried */
     double offered_req_s; /* at which its requests came */
     bool is_met;
+    bool is_cut; /* it misses, and was not run to its end: what follows is not known */
     enum offered_state state;
     uint64_t n_requests, n_together; /* of them at most, on all replicas */
     uint32_t replicas, gpus;
@@ -93,11 +95,11 @@ struct capacity {
 
 enum { FLEET_MOST_REPLICAS = 1024 };
 
-/* Tries a request of a search, at the rate it names; `bound_per_s` as in a search. For
- * capacity_find and fleet_find alone. */
+/* Tries a request of a search, at the rate it names; `bound_per_s` as in a search; `may_cut`: the
+ * run may end where it is certain to miss. For capacity_find and fleet_find alone. */
 int capacity_try(const struct capacity *capacity, struct search *search,
-                 const struct run_request *request, double bound_per_s, struct trial *out,
-                 struct err *err);
+                 const struct run_request *request, double bound_per_s, bool may_cut,
+                 struct trial *out, struct err *err);
 
 /* The fewest replicas whose fleet meets capacity->fleet_req_s: search->met, and search->missed with
  * fewer. Requests are doubled until the answer no longer moves by more than the tolerance. */

@@ -34,8 +34,8 @@ static int try_fleet(struct fleets *f, uint32_t replicas, double rate_per_s, str
     request.settings = settings;
     request.options.requests = f->requests > 0 ? f->requests : request.options.requests;
     request.options.rate_per_s = rate_per_s;
-    int status =
-        capacity_try(f->capacity, f->search, &request, replicas * f->search->bound_per_s, out, err);
+    int status = capacity_try(f->capacity, f->search, &request, replicas * f->search->bound_per_s,
+                              false, out, err);
     free(settings);
     return status;
 }

@@ -124,7 +124,8 @@ RULE_FUNCTION bool decide_in_run(float threshold, float low, float rank, bool le
     return rank > threshold || (leads_its_run && rank > low);
 }
 
-/* A request's rows as rules see them, for one thread to decide. */
+/* A request's rows as rules see them, for one thread to decide. What decides is inlined into who
+ * asks, so that a constant `rank` or `candidate` is no call. */
 struct decide_rows {
     const void *of;
     uint32_t n;
@@ -134,8 +135,8 @@ struct decide_rows {
 };
 
 /* The candidate of first .. end that ranks first and is not committed yet; end: none. */
-static inline uint32_t decide_best(const struct decide_rows *rows, uint32_t first, uint32_t end,
-                                   const uint8_t *commit) {
+RULE_INLINE uint32_t decide_best(const struct decide_rows *rows, uint32_t first, uint32_t end,
+                                 const uint8_t *commit) {
     uint32_t best = end;
     float most = 0;
     for (uint32_t i = first; i < end; i++) {
@@ -150,8 +151,8 @@ static inline uint32_t decide_best(const struct decide_rows *rows, uint32_t firs
     return best;
 }
 
-static inline void decide_in_order(const struct decode_rule *rule, const struct decide_rows *rows,
-                                   uint32_t count, uint8_t *commit) {
+RULE_INLINE void decide_in_order(const struct decode_rule *rule, const struct decide_rows *rows,
+                                 uint32_t count, uint8_t *commit) {
     float sum = 0;
     for (uint32_t n = 0; n < rows->n; n++) {
         const uint32_t i = decide_best(rows, 0, rows->n, commit);
@@ -165,8 +166,8 @@ static inline void decide_in_order(const struct decode_rule *rule, const struct 
     }
 }
 
-static inline void decide_runs(const struct decode_rule *rule, const struct decide_rows *rows,
-                               uint8_t *commit) {
+RULE_INLINE void decide_runs(const struct decode_rule *rule, const struct decide_rows *rows,
+                             uint8_t *commit) {
     for (uint32_t first = 0, end; first < rows->n; first = end) {
         end = first + 1;
         if (!rows->candidate(rows->of, first)) {
@@ -186,9 +187,8 @@ static inline void decide_runs(const struct decode_rule *rule, const struct deci
 
 /* Sets commit[n] to 1 or 0 and returns how many are 1. count: of DECODE_COUNT, all where there are
  * fewer candidates. */
-static inline uint32_t decide_commits(const struct decode_rule *rule,
-                                      const struct decide_rows *rows, uint32_t count,
-                                      uint8_t *commit) {
+RULE_INLINE uint32_t decide_commits(const struct decode_rule *rule, const struct decide_rows *rows,
+                                    uint32_t count, uint8_t *commit) {
     memset(commit, 0, rows->n);
     const uint32_t best = decide_best(rows, 0, rows->n, commit);
     if (best == rows->n) {

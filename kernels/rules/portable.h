@@ -10,6 +10,9 @@
 #define RULE_FUNCTION static inline
 #endif
 
+/* Of the host alone, and never a call. */
+#define RULE_INLINE static inline __attribute__((always_inline))
+
 /* Single precision, then double. */
 #ifdef __CUDA_ARCH__
 #define RULE_ADD(a, b)       __fadd_rn(a, b)

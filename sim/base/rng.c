@@ -1,11 +1,5 @@
 #include "sim/base/rng.h"
 
-#include "kernels/rules/keyed.h"
-
-static double to_unit(uint64_t bits) {
-    return ((double)(bits >> 11) + 0.5) * 0x1.0p-53;
-}
-
 uint64_t hash_text(const char *text) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (; *text != '\0'; text++) {
@@ -42,24 +36,9 @@ uint64_t rng_next(struct rng *rng) {
 }
 
 double rng_uniform(struct rng *rng) {
-    return to_unit(rng_next(rng));
-}
-
-uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step) {
-    return keyed_bits(keyed_bits(keyed_mix(seed + KEYED_GOLDEN), request), step);
+    return rng_to_unit(rng_next(rng));
 }
 
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
-    return to_unit(keyed_bits(rng_key(seed, request, step), position));
-}
-
-double rng_at(uint64_t key, uint64_t position) {
-    return to_unit(keyed_bits(key, position));
-}
-
-double rng_bell(uint64_t key, uint64_t position) {
-    uint64_t bits = keyed_bits(key, position);
-    uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
-    /* Each part has mean 65535 / 2 and variance (65536^2 - 1) / 12. */
-    return ((double)sum - 131070) * (1.7320508075688772 / 65536);
+    return rng_at(rng_key(seed, request, step), position);
 }

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "kernels/rules/keyed.h"
+
 /* xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021). */
 struct rng {
     uint64_t s[4];
@@ -27,12 +29,25 @@ double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t positi
 
 /* The first three keys of such a draw, mixed: for many positions of one step. rng_at is rng_keyed
  * of them, the leading 53 bits of keyed_bits(key, position) as a number (kernels/rules/keyed.h). */
-uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step);
-double rng_at(uint64_t key, uint64_t position);
+static inline uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step) {
+    return keyed_bits(keyed_bits(keyed_mix(seed + KEYED_GOLDEN), request), step);
+}
+static inline double rng_to_unit(uint64_t bits) {
+    return ((double)(bits >> 11) + 0.5) * 0x1.0p-53;
+}
+static inline double rng_at(uint64_t key, uint64_t position) {
+    return rng_to_unit(keyed_bits(key, position));
+}
 
 /* Nearly standard normal, a pure function of its keys: the sum of four 16-bit uniforms, scaled
  * (Irwin and Hall). Mean 0 and variance 1 to 1e-9, kurtosis 2.7, within 3.47; no call of libm. */
-double rng_bell(uint64_t key, uint64_t position);
+static inline double rng_bell(uint64_t key, uint64_t position) {
+    const uint64_t bits = keyed_bits(key, position);
+    const uint64_t sum =
+        (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    /* Each part has mean 65535 / 2 and variance (65536^2 - 1) / 12. */
+    return ((double)sum - 131070) * (1.7320508075688772 / 65536);
+}
 
 /* FNV-1a over the characters of `text`: names to seeds, never used for ordering. */
 uint64_t hash_text(const char *text);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/sort.h"
 
 /* ---- who is worked on ---- */
 
@@ -164,11 +165,6 @@ size_t machine_on_time(const struct machine_job *jobs, size_t n, double speed, d
     return on_time(jobs, n, speed, latency_ns, 0);
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double machine_quantile(const struct machine_job *jobs, size_t n, double speed, double q) {
     if (n == 0) {
         return 0;
@@ -178,7 +174,7 @@ double machine_quantile(const struct machine_job *jobs, size_t n, double speed, 
     for (size_t i = 0; i < n; i++) {
         alone_ns[i] = jobs[i].alone_ns;
     }
-    qsort(alone_ns, n, sizeof *alone_ns, by_size);
+    sort_doubles(alone_ns, n);
     double low = alone_ns[place], high = low;
     free(alone_ns);
     while (speed > 0 && low < INFINITY && on_time(jobs, n, speed, high, place + 1) <= place) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/sort.h"
 #include "sim/memory/chunk_search.h"
 
 static struct chunk_rows chunks_of(const struct system *s, const struct step_shape *shape) {
@@ -179,44 +180,10 @@ static double cell_end(const struct attention_grid *g, int a, size_t i) {
     return fmin(end, fmax(g->along[a].most, g->at[a][i]));
 }
 
-/* Where a point of the grid lies, as a double's bits, and its number. */
-struct place {
-    uint64_t bits;
-    size_t point;
-};
-
-/* By place; points of one place stay in their order. Bits of numbers above 0 rise as they do. */
-static void sort_places(struct place *places, size_t n) {
-    enum { DIGIT_BITS = 11, DIGITS = 6, VALUES = 1 << DIGIT_BITS };
-    struct place *from = places, *to = mem_unwritten(n + 1, sizeof *to), *const other = to;
-    size_t(*starts)[VALUES] = mem_zeroed(DIGITS, sizeof *starts);
-    for (size_t i = 0; i < n; i++) {
-        for (int d = 0; d < DIGITS; d++) {
-            starts[d][places[i].bits >> d * DIGIT_BITS & (VALUES - 1)]++;
-        }
-    }
-    for (int d = 0; d < DIGITS; d++) { /* an even number of passes: the last ends in `places` */
-        size_t start = 0;
-        for (int v = 0; v < VALUES; v++) {
-            const size_t here = starts[d][v];
-            starts[d][v] = start;
-            start += here;
-        }
-        for (size_t i = 0; i < n; i++) {
-            to[starts[d][from[i].bits >> d * DIGIT_BITS & (VALUES - 1)]++] = from[i];
-        }
-        struct place *const filled = to;
-        to = from;
-        from = filled;
-    }
-    free(starts);
-    free(other);
-}
-
 static void take_points(const struct attention_grid *g, struct price_part *part) {
     const size_t n_points = g->n[0] * g->n[1] * g->n[2];
     struct part_point *points = mem_unwritten(n_points, sizeof *points);
-    struct place *places = mem_unwritten(n_points, sizeof *places);
+    struct sort_item *places = mem_unwritten(n_points, sizeof *places);
     size_t n = 0;
     for (size_t i = 0; i < g->n[0]; i++) {
         for (size_t j = 0; j < g->n[1]; j++) {
@@ -225,16 +192,15 @@ static void take_points(const struct attention_grid *g, struct price_part *part)
             for (size_t k = 0; k < g->n[2]; k++, n++) {
                 points[n] = (struct part_point){
                     .at = most * cell_end(g, 2, k), .ns = g->ns[n], .least = least, .most = most};
-                memcpy(&places[n].bits, &points[n].at, sizeof places[n].bits);
-                places[n].point = n;
+                places[n] = (struct sort_item){sort_key(points[n].at), n};
             }
         }
     }
-    sort_places(places, n_points);
+    sort_items(places, n_points);
     part->points = mem_unwritten(n_points, sizeof *part->points);
     part->n = n_points;
     for (size_t i = 0; i < n_points; i++) {
-        part->points[i] = points[places[i].point];
+        part->points[i] = points[places[i].place];
     }
     free(places);
     free(points);

@@ -31,7 +31,8 @@ static uint64_t stream(uint64_t seed, uint64_t draw) {
 
 /* Rounding to single precision must not leave the open interval. */
 static float inside(double confidence) {
-    return fminf(fmaxf((float)confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
+    const float rounded = (float)confidence, most = 1 - FLT_EPSILON / 2;
+    return rounded > FLT_MIN ? rounded < most ? rounded : most : FLT_MIN; /* fmaxf is a call */
 }
 
 struct decode_process process_kumaraswamy(double a, double b) {
@@ -147,11 +148,21 @@ void process_surest(const struct decode_process *process, uint64_t seed,
     const uint64_t key = rng_key(seed, view->request, view->step);
     uint32_t n = 0;
     memset(surest, 0, view->block_length);
-    for (uint32_t i = 0, place = 0; i < view->block_length; i++) {
+    for (uint32_t i = 0; i < view->block_length; i++) { /* without branches, here and below */
         offset[n] = i;
-        if (view->masked[i]) {
-            draws[n] = rng_at(key, place++);
-            n += view->wanted == NULL || view->wanted[i];
+        n += view->masked[i] != 0;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        draws[k] = rng_at(key, k);
+    }
+    if (view->wanted != NULL) {
+        const uint32_t n_masked = n;
+        n = 0;
+        for (uint32_t k = 0; k < n_masked; k++) {
+            const uint32_t at = offset[k];
+            offset[n] = at;
+            draws[n] = draws[k];
+            n += view->wanted[at] != 0;
         }
     }
     for (uint32_t found = 0; found < most && found < n; found++) {
@@ -209,16 +220,22 @@ static void walk_enter(struct walk *walk, uint32_t i) {
     }
 }
 
+/* Keys that the process draws nothing by are left out. */
 static struct walk walk_start(const struct decode_process *process, uint64_t seed,
                               const struct decode_view *view) {
-    return (struct walk){.process = process,
-                         .view = view,
-                         .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
-                         .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
-                         .step_key =
-                             rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
-                         .lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0),
-                         .base = base_of(process, view, 0, view->block_length)};
+    struct walk walk = {.process = process,
+                        .view = view,
+                        .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
+                        .step_key =
+                            rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
+                        .base = base_of(process, view, 0, view->block_length)};
+    if (process->skew != 0) {
+        walk.skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0);
+    }
+    if (process->lost_reach != 0) {
+        walk.lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0);
+    }
+    return walk;
 }
 
 static double difficulty(const struct walk *walk, uint64_t position) {
@@ -383,9 +400,13 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
     }
 }
 
-/* Whether a token that was chosen, or would be, with this confidence is not the settled one. */
+/* Whether a token that was chosen, or would be, with this confidence is not the settled one: most
+ * are, whatever the confidence. */
 static bool is_wrong(const struct decode_process *process, float confidence, float bar) {
     double p = (double)confidence;
+    if (process->edit_share <= 1 - (double)bar) {
+        return false;
+    }
     if (process->edits && !process->independent) {
         p = sigmoid((log(p / (1 - p)) - edit_start(process)) / process->edit_scale);
     }

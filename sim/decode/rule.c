@@ -9,6 +9,7 @@
 struct deciding {
     const struct decode_rule *rule;
     const struct decode_seen *seen;
+    const float *values; /* what rows rank by; NULL: by more than that */
 };
 
 static float rank_of(const void *of, uint32_t i) {
@@ -16,6 +17,11 @@ static float rank_of(const void *of, uint32_t i) {
     const struct decode_seen *seen = d->seen;
     return decide_rank(d->rule->rank, d->rule->temperature, seen->confidence, seen->margin,
                        seen->entropy, i, d->rule->key, (uint64_t)seen->first + seen->offset[i]);
+}
+
+/* Of ranks that are a value of each row, without noise. */
+static float value_of(const void *of, uint32_t i) {
+    return ((const struct deciding *)of)->values[i];
 }
 
 static bool is_masked(const void *of, uint32_t i) {
@@ -30,9 +36,16 @@ static bool follows(const void *of, uint32_t i) {
 
 uint32_t decode_choose(const struct decode_rule *rule, const struct decode_seen *seen,
                        uint32_t count, uint8_t *commit) {
-    const struct deciding d = {rule, seen};
-    const struct decide_rows rows = {&d, seen->n, rank_of, is_masked, follows};
+    const float *const values[DECODE_RANKS] = {[RANK_CONFIDENCE] = seen->confidence,
+                                               [RANK_MARGIN] = seen->margin,
+                                               [RANK_ENTROPY] = seen->entropy};
+    const struct deciding d = {rule, seen, rule->temperature > 0 ? NULL : values[rule->rank]};
     ASSERT(rule->kind != DECODE_COUNT || (count >= 1 && count <= seen->n));
+    if (d.values != NULL) {
+        const struct decide_rows rows = {&d, seen->n, value_of, is_masked, follows};
+        return decide_commits(rule, &rows, count, commit);
+    }
+    const struct decide_rows rows = {&d, seen->n, rank_of, is_masked, follows};
     return decide_commits(rule, &rows, count, commit);
 }
 

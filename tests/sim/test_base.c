@@ -12,6 +12,7 @@
 #include "sim/base/num.h"
 #include "sim/base/output.h"
 #include "sim/base/rng.h"
+#include "sim/base/sort.h"
 #include "sim/base/wait.h"
 #include "sim/base/warning.h"
 #include "tests/support/says.h"
@@ -50,6 +51,54 @@ TEST(a_decimal_is_read_as_the_nearest_double) {
         double d = -1;
         ck_assert_msg(num_f64(text, &d) && d == strtod(text, NULL), "%s: %.17g", text, d);
     }
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of as many as are sorted in either way, with equal ones, of all sizes and signs. */
+TEST(doubles_are_sorted_as_they_compare) {
+    enum { MOST = 5000 };
+    static const size_t numbers[] = {0, 1, 2, 63, 64, 65, 66, 1000, MOST};
+    static double values[MOST], wanted[MOST];
+    struct rng rng = rng_stream(1, "sort");
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        const size_t n = numbers[k];
+        for (size_t i = 0; i < n; i++) {
+            const double u = rng_uniform(&rng);
+            values[i] = i % 7 == 0   ? floor(9 * u)
+                        : i % 5 == 0 ? ldexp(u, (int)(rng_next(&rng) % 2000) - 1000)
+                                     : -u;
+        }
+        if (n > 4) {
+            values[1] = INFINITY;
+            values[2] = -INFINITY;
+            values[3] = 0;
+        }
+        memcpy(wanted, values, sizeof wanted);
+        qsort(wanted, n, sizeof *wanted, by_value);
+        sort_doubles(values, n);
+        ck_assert(n == 0 || memcmp(values, wanted, n * sizeof *values) == 0);
+    }
+}
+
+TEST(items_are_sorted_by_key_and_equal_ones_keep_their_order) {
+    enum { N = 3000 };
+    static struct sort_item items[N];
+    struct rng rng = rng_stream(2, "sort");
+    for (size_t i = 0; i < N; i++) {
+        items[i] = (struct sort_item){sort_key(floor(200 * (rng_uniform(&rng) - 0.5))), i};
+    }
+    sort_items(items, N);
+    for (size_t i = 1; i < N; i++) {
+        ck_assert(items[i - 1].key < items[i].key ||
+                  (items[i - 1].key == items[i].key && items[i - 1].place < items[i].place));
+    }
+    ck_assert(sort_key(-2) < sort_key(-1) && sort_key(-1) < sort_key(0));
+    ck_assert(sort_key(0) < sort_key(1e-300) && sort_key(1e300) < sort_key(INFINITY));
+    sort_items(items, 0);
 }
 
 TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
