@@ -29,7 +29,7 @@ def scales(n, k, channels):
 
 
 def row_bytes(k, channels):
-    return (k + 4 * (1 if channels else (k + 127) // 128) + 15) // 16 * 16
+    return (k + 4 * (1 if channels else (k + 127) // 128) + 127) // 128 * 128
 
 
 def quantised(x, channels):

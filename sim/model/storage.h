@@ -22,7 +22,7 @@ extern const char *const number_words[NUMBER_TYPES + 1]; /* "bf16", ...; NULL en
 
 enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8, FP8_BYTES = 1 };
 enum { SCALE_GROUP = 128 }; /* numbers of fp8 that share a scale, in each direction */
-enum { FP8_INPUT_ALIGN = 16 };
+enum { FP8_INPUT_ALIGN = 128 };
 
 /* The types of weights, of the inputs of products, of cached rows, of the output head and of all
  * that is not in fp8, each enum number_type. Zeros are bf16 throughout. */

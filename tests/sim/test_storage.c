@@ -128,7 +128,7 @@ TEST(channels_have_a_scale_each) {
     const struct model *m = system->model;
     const struct op_work down = work_of(system, "down", 3);
     ck_assert_double_eq(down.weight_bytes, (double)(m->hidden * (m->ffn + 4.0)));
-    ck_assert_double_eq(down.row_bytes, 3 * (m->ffn + 16.0 + 2.0 * m->hidden));
+    ck_assert_double_eq(down.row_bytes, 3 * (m->ffn + 128.0 + 2.0 * m->hidden));
     ck_assert_double_eq(down.fp8_flops, down.flops);
     const int64_t rows = m->layers * ((int64_t)(m->heads + 2 * m->kv_heads) * m->head_dim +
                                       2 * (int64_t)m->hidden + 2 * (int64_t)m->ffn);
@@ -286,7 +286,7 @@ TEST(inputs_are_quantised_before_products_of_fp8) {
     system_close(system);
     system = system_of("llada-8b", "storage.weights=fp8-channel");
     work = work_of(system, "quantised gated", 3); /* by rows, of which a tile has a part */
-    ck_assert_double_eq(op_work_bytes(&work), 3 * (2 * ffn + ffn + 16));
+    ck_assert_double_eq(op_work_bytes(&work), 3 * (2 * ffn + ffn + 128));
     system_close(system);
     /* A router reads what is wide. */
     system = system_of("llada2-mini", "storage.weights=fp8 cache=exact");
