@@ -27,12 +27,6 @@ static bool has_many_blocks(const struct system *s) {
            pattern_blocks(&s->rows.pattern, s->settings.context_tokens) > PATTERN_MAX_BLOCKS;
 }
 
-static bool scatters_shifted(const struct system *s) {
-    return s->model->shifted_logits &&
-           (s->rows.settles == BLOCK_DELAYED || s->rows.settles == BLOCK_NEIGHBOUR ||
-            s->rows.chooser == CHOSEN_BY_POLICY || s->scheduler->says_rows != 0);
-}
-
 static bool smooths(const struct system *s) {
     return s->settings.iteration == ITERATION_SMOOTH;
 }
@@ -198,10 +192,6 @@ const struct feature feature_table[] = {
      "they lack what the engine's kernels hold", "runtime.engine = on"},
     {OF_CACHE, LIVE, "patterns of more than 4,096 blocks in context_tokens", has_many_blocks,
      "a kernel chooses among no more of a request", "cache.pattern_tokens = 128"},
-    {OF_CACHE, LIVE, "scattered positions with shifted logits", scatters_shifted,
-     "the model's logits decide on the next position, and the one before a masked position may be "
-     "left out",
-     NULL},
     {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
      "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,

@@ -259,7 +259,8 @@ static struct request request_of(const struct system *system, const struct arriv
         .deadline_ns = arrival->due_ns > 0 ? arrival->arrival_ns + arrival->due_ns : INT64_MAX,
         .admitted_ns = -1,
         .first_token_ns = -1,
-        .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
+        .shifted = system->model->shifted_logits && (system->model->mask == MASK_BLOCK_CAUSAL ||
+                                                     system->model->mask == MASK_BIDIRECTIONAL),
         .state = REQUEST_PENDING,
     };
 }

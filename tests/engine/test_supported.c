@@ -54,7 +54,6 @@ static const struct {
      "runtime.engine=off storage.weights=f32"},
     {"patterns of more than", "sparsed", "llada-tiny",
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
-    {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
     {"prefix_caching = on with", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
     {"rules that rank", NULL, NULL, NULL}, /* changed below */
     {"a temperature other", "dllm-serve", "llada-tiny",

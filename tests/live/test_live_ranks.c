@@ -34,6 +34,15 @@ static const struct {
     {"focus", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "decoder=fixed"}, "4"},
     {"focus", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "decoder.threshold=0.006"}, "4"},
     {"focus", "llada2-tiny", {"block_tokens=8", "page_tokens=4", "expert_parallel=on"}, "2"},
+    /* Scattered positions where logits are shifted. */
+    {"dkv-cache",
+     "dream-tiny",
+     {"block_tokens=8", "cache.interval_steps=3", "decoder=entropy", "steps_per_block=8"},
+     "4"},
+    {"focus",
+     "sdar-tiny",
+     {"model.shifted_logits=on", "block_tokens=8", "page_tokens=4", "decoder.threshold=0.006"},
+     "4"},
     /* Tokens drawn from all ranks' logits, and confidences of all of them at a temperature. */
     {"fast-dllm", "dream-tiny", {"sampling=on", "temperature=1.5"}, "4"},
     {"fast-dllm", "llada-tiny", {"sampling=on", "top_k=7", "top_p=0.9"}, "2"},
