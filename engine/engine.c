@@ -99,7 +99,7 @@ static struct step_limits limits_of(const struct system *system) {
         .pool_bytes = aligned(budget->pool_bytes) + aligned(system_prefix_bytes(system)),
         .places = settings->max_requests * (int64_t)settings_window_tokens(settings),
         .credit_slots = system->credit_slots,
-        .page_rows = settings->page_tokens,
+        .page_rows = system_page_rows(system),
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .smoothing = settings->smoothing,

@@ -27,15 +27,6 @@ static bool has_many_blocks(const struct system *s) {
            pattern_blocks(&s->rows.pattern, s->settings.context_tokens) > PATTERN_MAX_BLOCKS;
 }
 
-static bool smooths(const struct system *s) {
-    return s->settings.iteration == ITERATION_SMOOTH;
-}
-
-static bool shares_parts_of_pages(const struct system *s) {
-    return s->settings.prefix_caching && s->model->mask == MASK_BLOCK_CAUSAL &&
-           s->settings.block_tokens % s->settings.page_tokens != 0;
-}
-
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
     return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
@@ -47,7 +38,7 @@ static bool divides_alone(const struct system *s) {
 }
 
 static bool has_odd_pages(const struct system *s) {
-    return s->rows.kind == ROW_EXACT && !packed_takes_pages(s->settings.page_tokens);
+    return s->rows.kind == ROW_EXACT && !packed_takes_pages(system_page_rows(s));
 }
 
 static bool samples_a_part(const struct system *s) {
@@ -89,14 +80,6 @@ static bool gathers_fp8(const struct system *s) {
 
 static bool overlaps_swaps(const struct system *s) {
     return s->settings.swap_host_bytes > 0 && s->settings.swap_overlaps;
-}
-
-static bool swaps(const struct system *s) {
-    return s->settings.swap_host_bytes > 0;
-}
-
-static bool swaps_places(const struct system *s) {
-    return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
 static bool moves_by_nothing(const struct system *s) {
@@ -192,8 +175,6 @@ const struct feature feature_table[] = {
      "they lack what the engine's kernels hold", "runtime.engine = on"},
     {OF_CACHE, LIVE, "patterns of more than 4,096 blocks in context_tokens", has_many_blocks,
      "a kernel chooses among no more of a request", "cache.pattern_tokens = 128"},
-    {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
-     "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
@@ -221,8 +202,6 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,
      "the engine copies whole requests before a step, not layer by layer while it runs",
      "swap.overlaps = off"},
-    {OF_SYSTEM, LIVE, "host memory (swap.host_bytes) with credit or iteration = smooth",
-     swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,

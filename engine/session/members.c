@@ -487,7 +487,7 @@ static int plan_idle(struct members *members, uint32_t member, struct step_part 
     const struct span *span = &request->span;
     const int32_t *pages;
     int64_t held = (int64_t)sessions_pages(members->sessions, slot, &pages) *
-                   members->sessions->system->budget.unit_rows;
+                   system_page_rows(members->sessions->system);
     int64_t end = (int64_t)span->context + span->queries;
     end = held < end ? held : end;
     if (end < span->queries) {

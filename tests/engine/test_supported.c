@@ -54,7 +54,6 @@ static const struct {
      "runtime.engine=off storage.weights=f32"},
     {"patterns of more than", "sparsed", "llada-tiny",
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
-    {"prefix_caching = on with", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
     {"rules that rank", NULL, NULL, NULL}, /* changed below */
     {"a temperature other", "dllm-serve", "llada-tiny",
      "temperature=0.8 runtime.fused_head=on probabilities=kept storage.weights=f32"},
@@ -71,8 +70,6 @@ static const struct {
      "tensor_parallel=2 runtime.whole_head=on storage.weights=f32"},
     {"swap.overlaps = on", "dllm-serve", "llada-tiny",
      "swap.host_bytes=1MiB swap.overlaps=on storage.weights=f32"},
-    {"host memory (swap.host_bytes) with", "fast-dllm", "llada-tiny",
-     "swap.host_bytes=1MiB decoder=credit runtime.fused_head=off storage.weights=f32"},
     {"eviction with cached rows in fp8", "focus", "sdar-tiny",
      "storage.weights=f32 storage.cache=fp8"},
     {"features with inputs or rows of fp8", "dllm-cache", "llada-tiny",
