@@ -33,8 +33,10 @@ static bool ranks_wide_blocks(const struct system *s) {
            settings_window_tokens(&s->settings) > DECODE_MAX_RANKED;
 }
 
-static bool divides_alone(const struct system *s) {
-    return s->settings.temperature != 1 && !system_reads_logits(s);
+static bool divides_whole_logits(const struct system *s) {
+    const bool expects =
+        s->settings.iteration == ITERATION_SMOOTH || s->model->conditioning_ffn > 0;
+    return system_divides_first(s) && (expects || s->model->logit_softcap > 0);
 }
 
 static bool has_odd_pages(const struct system *s) {
@@ -177,8 +179,9 @@ const struct feature feature_table[] = {
      "a kernel chooses among no more of a request", "cache.pattern_tokens = 128"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
-    {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
-     "the engine divides logits that are stored, and credit is added to them as they are",
+    {OF_SYSTEM, LIVE, "a temperature, with a fused head or credit, and smoothing or a logit cap",
+     divides_whole_logits,
+     "logits are divided before they are computed, and both are of logits as they are",
      "runtime.fused_head = off and another decoder than credit, or temperature = 1"},
     {OF_SYSTEM, LIVE, "pages of no power of two from 4 to 256 rows", has_odd_pages,
      "the engine's kernels find the page of a row by a shift", "page_tokens = 16"},

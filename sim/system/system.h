@@ -148,6 +148,10 @@ int system_serves(const struct system *system, struct err *err);
  * can, others do that in what they are priced by. */
 bool system_reads_logits(const struct system *system);
 
+/* Whether, where nothing else reads them, the engine has logits divided by the temperature as they
+ * are computed, through the final norm: whatever reads or adds to them comes after. */
+bool system_divides_first(const struct system *system);
+
 /* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is
  * blind to the model, nor where it commits by number and no cache asks which positions. */
 bool system_draws(const struct system *system);

@@ -55,8 +55,9 @@ static const struct {
     {"patterns of more than", "sparsed", "llada-tiny",
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
     {"rules that rank", NULL, NULL, NULL}, /* changed below */
-    {"a temperature other", "dllm-serve", "llada-tiny",
-     "temperature=0.8 runtime.fused_head=on probabilities=kept storage.weights=f32"},
+    {"a temperature, with a fused head", "dllm-serve", "llada-tiny",
+     "temperature=0.8 runtime.fused_head=on probabilities=kept model.logit_softcap=5 "
+     "storage.weights=f32"},
     {"pages of no power", "sdar", "sdar-tiny", "page_tokens=5 storage.weights=f32"},
     {"logits of which a part", "vanilla", "llada-tiny",
      "runtime.fused_head=off sample_scope=output storage.weights=f32"},
