@@ -62,8 +62,8 @@ void room_close(struct room *room);
 /* Empty `n` places from `first` on. */
 int room_clear_places(struct room *room, int64_t first, int64_t n, struct err *err);
 
-/* What a place holds, bytes; and what `n` places hold, out of the device and into it: `to` is filled
- * on return, `from` may go at once. */
+/* What a place holds, bytes; and what `n` places hold, out of the device and into it: `to` is
+ * filled on return, `from` may go at once. */
 int64_t room_place_bytes(const struct room *room);
 int room_read_places(struct room *room, int64_t first, int64_t n, unsigned char *to,
                      struct err *err);

@@ -58,7 +58,7 @@ struct sessions {
     unsigned char *swapped_places; /* [n_slots, places_bytes], what those of requests that are
                                       swapped out hold; NULL where none are */
     int64_t places_bytes;          /* of a request's places */
-    int32_t *tokens; /* [max_positions], a canvas on its way to the device */
+    int32_t *tokens;               /* [max_positions], a canvas on its way to the device */
 };
 
 int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,

@@ -259,8 +259,7 @@ static struct request request_of(const struct system *system, const struct arriv
         .deadline_ns = arrival->due_ns > 0 ? arrival->arrival_ns + arrival->due_ns : INT64_MAX,
         .admitted_ns = -1,
         .first_token_ns = -1,
-        .shifted = system->model->shifted_logits && (system->model->mask == MASK_BLOCK_CAUSAL ||
-                                                     system->model->mask == MASK_BIDIRECTIONAL),
+        .shifted = system->model->shifted_logits && system_causality(system->model) <= SEES_BLOCKS,
         .state = REQUEST_PENDING,
     };
 }

@@ -119,8 +119,8 @@ int64_t system_rows_bytes(const struct system *system, uint32_t rows);
 /* Whether it was resolved for want of the workload's longest canvas: open it again with that. */
 bool system_asks_longest_canvas(const struct system *system);
 
-/* Positions of a page of exact rows: as many as are handed out at once or, where requests share whole
- * blocks, of which a larger page would be parts, the most of which both are multiples. */
+/* Positions of a page of exact rows: as many as are handed out at once or, where requests share
+ * whole blocks, of which a larger page would be parts, the most of which both are multiples. */
 uint32_t system_page_rows(const struct system *system);
 
 /* Whether all of a canvas is kept, so that steps that reuse rows renew some of them. */
