@@ -275,27 +275,23 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
 }
 
-/* The row that decides on a position, the i-th of a span's list: where logits are shifted that of
- * the position before it, which is the one listed where rows are, or is listed before it; -1: it is
- * left out. A span's first row stands in for the one before it where that is not of the block, or
- * where the block sees its canvas, as Dream's own code has it. */
+/* The row that decides on the i-th position of a span's list: where logits are shifted the one
+ * before it, which is listed before any that is masked, or whose place that is (rows_are_before).
+ * The first stands in for the one before it, as Dream's own code has it. */
 static int32_t listed_row(const struct members *members, const struct request *request,
-                          const struct step_part *part, uint32_t i) {
+                          const struct step_part *part, uint32_t i, bool is_masked) {
     const bool is_shifted = members->sessions->system->model->shifted_logits;
-    if (!is_shifted || rows_are_before(&request->rows, request)) {
+    if (i == 0 || !is_shifted || rows_are_before(&request->rows, request)) {
         return (int32_t)i;
     }
-    if (i == 0) {
-        const bool is_first = (uint32_t)part->positions[0] == window_first(request);
-        return is_first || request->causal == SEES_CANVAS ? 0 : -1;
-    }
-    return part->positions[i - 1] + 1 == part->positions[i] ? (int32_t)i - 1 : -1;
+    ASSERT(!is_masked || part->positions[i - 1] + 1 == part->positions[i]);
+    return (int32_t)i - 1;
 }
 
 /* Where a model's logits speak of the position after their query's, the query before the target is
  * taken; the first query of a span stands in for the one before it, as Dream's own code has it.
  * What decides on the first position of an exact block is the pass before it. A listed position
- * that nothing decides on keeps its own row. */
+ * that is not decided on keeps its own row. */
 static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
                           struct step_part *part) {
     const struct system *system = members->sessions->system;
@@ -323,11 +319,11 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
         }
         n_before += position < window_first(request);
         n_block += position - window_first(request) < window_active(request);
-        const int32_t row = lists                     ? listed_row(members, request, part, i)
-                            : is_shifted && query > 0 ? query - 1
-                                                      : query;
-        const int32_t target = row < 0 ? 0 : target_of(members, member, position, lists, is_masked);
-        rows[n] = lists && target == 0 ? (int32_t)i : row;
+        const int32_t target = target_of(members, member, position, lists, is_masked);
+        rows[n] = lists && target == 0      ? (int32_t)i
+                  : lists                   ? listed_row(members, request, part, i, is_masked)
+                  : is_shifted && query > 0 ? query - 1
+                                            : query;
         targets[n++] = target;
     }
     part->decision.first_row = n_before;
