@@ -535,7 +535,7 @@ static inline bool shifted_config(size_t i, struct matrix_config *out) {
         {"focus", "fast-dllm-v2-tiny", FOCUS, ALONE | PLAYED,
          "decoder=fixed steps_per_block=3 logit_scope=masked"},
         {"focus", "fast-dllm-v2-tiny", FOCUS, ALONE | CARRIED,
-         "cache.commit_logits=on decoder=threshold decoder.threshold=0.7"},
+         "cache.commit_logits=off decoder=threshold decoder.threshold=0.7"},
         {"load-budget", "fast-dllm-v2-tiny", FOCUS, ALONE | PLAYED | CARRIED,
          "scheduler.rows=3 decoder.threshold=0.03"},
         {"load-width", "fast-dllm-v2-tiny", FOCUS, ALONE | PLAYED | CARRIED,
