@@ -3,6 +3,7 @@
 #ifndef UNMASK_SIM_POLICY_REQUEST_H
 #define UNMASK_SIM_POLICY_REQUEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/sampling.h"
@@ -126,5 +127,11 @@ struct request {
 
     uint64_t spare[5]; /* to whole lines */
 };
+
+/* Whether a step runs the rows before the positions that it lists (`skips`). */
+static inline bool rows_are_before(const struct row_sets *rows, const struct request *request) {
+    return rows->skips != 0 && rows->settles != BLOCK_WHOLE && request->shifted != 0 &&
+           request->causal == SEES_CANVAS;
+}
 
 #endif

@@ -19,11 +19,6 @@ int32_t rows_place(const struct row_sets *rows, uint32_t position) {
                : -1;
 }
 
-bool rows_are_before(const struct row_sets *rows, const struct request *request) {
-    return rows->skips != 0 && rows->settles != BLOCK_WHOLE && request->shifted != 0 &&
-           request->causal == SEES_CANVAS;
-}
-
 uint32_t rows_in_block(const struct row_sets *rows, const struct request *request) {
     return window_length(request) - settled(rows, request);
 }

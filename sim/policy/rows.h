@@ -153,9 +153,6 @@ static inline bool rows_leave_out(const struct row_sets *rows) {
 /* The place of a position's row among those kept, -1: it has none. */
 int32_t rows_place(const struct row_sets *rows, uint32_t position);
 
-/* Whether a step runs the rows before the positions that it lists (`skips`). */
-bool rows_are_before(const struct row_sets *rows, const struct request *request);
-
 /* Positions of the active block that run, or that rows run for. */
 uint32_t rows_in_block(const struct row_sets *rows, const struct request *request);
 
