@@ -99,7 +99,7 @@ static struct step_limits limits_of(const struct system *system) {
         .pool_bytes = aligned(budget->pool_bytes) + aligned(system_prefix_bytes(system)),
         .places = settings->max_requests * (int64_t)settings_window_tokens(settings),
         .credit_slots = system->credit_slots,
-        .page_rows = settings->page_tokens,
+        .page_rows = system_page_rows(system),
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .smoothing = settings->smoothing,
@@ -110,6 +110,10 @@ static struct step_limits limits_of(const struct system *system) {
     };
 }
 
+static double logit_divisor(const struct system *system) {
+    return system_divides_first(system) ? system->settings.temperature : 0;
+}
+
 static int open_ranks(struct engine *engine, const struct engine_request *request,
                       struct err *err) {
     const struct system *system = request->system;
@@ -118,6 +122,7 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
                                          .model = system->model,
                                          .storage = system->graph.storage,
                                          .weights = request->weights,
+                                         .logit_divisor = logit_divisor(system),
                                          .batch_invariant = system->runtime.batch_invariant};
     if (system->settings.tensor_parallel == 1) {
         return 0;
@@ -148,6 +153,9 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
     if (status == 0) {
         status = weights_open_stored(&engine->weights, &engine->device, request->system->model,
                                      &request->system->graph.storage, 0, request->weights, err);
+    }
+    if (status == 0 && logit_divisor(request->system) > 0) {
+        status = weights_divide_logits(&engine->weights, logit_divisor(request->system), err);
     }
     if (status == 0) {
         status = forward_open(&engine->device, &request->system->graph, &engine->weights,

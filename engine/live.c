@@ -118,15 +118,15 @@ static int plan_step(struct live *live, const struct planned_step *planned, cons
 
 /* ---- the executor ---- */
 
-static void note_swap(struct live *live, int64_t bytes) {
-    live->swap_ns = bytes > 0 && live->swap_ns < 0 ? live_now_ns(live) : live->swap_ns;
+static void note_swap(struct live *live, bool copies) {
+    live->swap_ns = copies && live->swap_ns < 0 ? live_now_ns(live) : live->swap_ns;
 }
 
 static int swap_out(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     struct err *err) {
     struct live *live = state;
     (void)replica;
-    note_swap(live, request->host_bytes);
+    note_swap(live, request->host_bytes > 0 || live->sessions.swapped_places != NULL);
     return sessions_swap_out(&live->sessions, slot, request, err);
 }
 
@@ -157,7 +157,7 @@ static int admit(void *state, uint32_t replica, uint32_t slot, const struct requ
     const int32_t *prompt =
         live->prompt != NULL ? live->prompt(live->prompt_state, request->id) : NULL;
     live->answer_tokens[slot] = request->preemptions > 0 ? live->answer_tokens[slot] : 0;
-    note_swap(live, request->host_bytes);
+    note_swap(live, request->host_bytes > 0 || live->sessions.by_slot[slot].has_places_out);
     return sessions_admit(&live->sessions, slot, request, prompt, beginning, err);
 }
 

@@ -27,24 +27,9 @@ static bool has_many_blocks(const struct system *s) {
            pattern_blocks(&s->rows.pattern, s->settings.context_tokens) > PATTERN_MAX_BLOCKS;
 }
 
-static bool scatters_shifted(const struct system *s) {
-    return s->model->shifted_logits &&
-           (s->rows.settles == BLOCK_DELAYED || s->rows.settles == BLOCK_NEIGHBOUR ||
-            s->rows.chooser == CHOSEN_BY_POLICY || s->scheduler->says_rows != 0);
-}
-
 static bool keeps_shifted(const struct system *s) {
     return s->model->shifted_logits && s->model->mask == MASK_BLOCK_CAUSAL &&
            s->settings.blocks_in_flight > 1;
-}
-
-static bool smooths(const struct system *s) {
-    return s->settings.iteration == ITERATION_SMOOTH;
-}
-
-static bool shares_parts_of_pages(const struct system *s) {
-    return s->settings.prefix_caching && s->model->mask == MASK_BLOCK_CAUSAL &&
-           s->settings.block_tokens % s->settings.page_tokens != 0;
 }
 
 static bool ranks_wide_blocks(const struct system *s) {
@@ -53,12 +38,14 @@ static bool ranks_wide_blocks(const struct system *s) {
            settings_window_tokens(&s->settings) > DECODE_MAX_RANKED;
 }
 
-static bool divides_alone(const struct system *s) {
-    return s->settings.temperature != 1 && !system_reads_logits(s);
+static bool divides_whole_logits(const struct system *s) {
+    const bool expects =
+        s->settings.iteration == ITERATION_SMOOTH || s->model->conditioning_ffn > 0;
+    return system_divides_first(s) && (expects || s->model->logit_softcap > 0);
 }
 
 static bool has_odd_pages(const struct system *s) {
-    return s->rows.kind == ROW_EXACT && !packed_takes_pages(s->settings.page_tokens);
+    return s->rows.kind == ROW_EXACT && !packed_takes_pages(system_page_rows(s));
 }
 
 static bool samples_a_part(const struct system *s) {
@@ -100,14 +87,6 @@ static bool gathers_fp8(const struct system *s) {
 
 static bool overlaps_swaps(const struct system *s) {
     return s->settings.swap_host_bytes > 0 && s->settings.swap_overlaps;
-}
-
-static bool swaps(const struct system *s) {
-    return s->settings.swap_host_bytes > 0;
-}
-
-static bool swaps_places(const struct system *s) {
-    return swaps(s) && (s->credit_slots > 0 || smooths(s));
 }
 
 static bool moves_by_nothing(const struct system *s) {
@@ -203,19 +182,14 @@ const struct feature feature_table[] = {
      "they lack what the engine's kernels hold", "runtime.engine = on"},
     {OF_CACHE, LIVE, "patterns of more than 4,096 blocks in context_tokens", has_many_blocks,
      "a kernel chooses among no more of a request", "cache.pattern_tokens = 128"},
-    {OF_CACHE, LIVE, "scattered positions with shifted logits", scatters_shifted,
-     "the model's logits decide on the next position, and the one before a masked position may be "
-     "left out",
-     NULL},
     {OF_SYSTEM, LIVE, "several blocks of a block-causal model with shifted logits", keeps_shifted,
      "logits of the last position that was stored decide on the first after it, and none are kept",
      "blocks_in_flight = 1 and another decoder"},
-    {OF_SYSTEM, LIVE, "prefix_caching = on with pages of more than a block", shares_parts_of_pages,
-     "requests share whole blocks, and the engine whole pages", "page_tokens = block_tokens"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
-    {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
-     "the engine divides logits that are stored, and credit is added to them as they are",
+    {OF_SYSTEM, LIVE, "a temperature, with a fused head or credit, and smoothing or a logit cap",
+     divides_whole_logits,
+     "logits are divided before they are computed, and both are of logits as they are",
      "runtime.fused_head = off and another decoder than credit, or temperature = 1"},
     {OF_SYSTEM, LIVE, "pages of no power of two from 4 to 256 rows", has_odd_pages,
      "the engine's kernels find the page of a row by a shift", "page_tokens = 16"},
@@ -239,8 +213,6 @@ const struct feature feature_table[] = {
     {OF_SYSTEM, LIVE, "swap.overlaps = on", overlaps_swaps,
      "the engine copies whole requests before a step, not layer by layer while it runs",
      "swap.overlaps = off"},
-    {OF_SYSTEM, LIVE, "host memory (swap.host_bytes) with credit or iteration = smooth",
-     swaps_places, "what they keep of positions is not copied", "swap.host_bytes = 0"},
     {OF_CACHE, LIVE, "eviction with cached rows in fp8", evicts_fp8,
      "the importance of tokens is read off keys in the wide type", "storage.cache = auto"},
     {OF_CACHE, LIVE, "features with inputs or rows of fp8", gathers_fp8,

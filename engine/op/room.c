@@ -227,27 +227,31 @@ int room_hold_pool(struct room *room, int64_t first_byte, struct err *err) {
 
 /* ---- tokens and rows on their way ---- */
 
-int room_write(struct room *room, int64_t first, const int32_t *tokens, int64_t n,
-               struct err *err) {
+/* Through memory that copies reach, in the queue; `from` may go at once. */
+static int stage(struct room *room, void *to, const void *from, int64_t bytes) {
     const struct device_table *table = room->device->table;
     struct device *device = room->device->device;
     int status = DEVICE_OK;
-    while (status == DEVICE_OK && n > 0) {
+    for (int64_t done = 0; status == DEVICE_OK && done < bytes;) {
         if (room->staged_bytes == ROOM_STAGING_BYTES) {
             status = table->finish(device);
             room->staged_bytes = 0;
             continue;
         }
-        unsigned char *from = room->staging + room->staged_bytes;
-        int64_t left = (ROOM_STAGING_BYTES - room->staged_bytes) / (int64_t)sizeof *tokens;
-        int64_t piece = n < left ? n : left, bytes = piece * (int64_t)sizeof *tokens;
-        memcpy(from, tokens, (size_t)bytes);
-        status = table->upload(device, room->canvases + first, from, bytes);
-        room->staged_bytes += bytes;
-        first += piece;
-        tokens += piece;
-        n -= piece;
+        const int64_t left = ROOM_STAGING_BYTES - room->staged_bytes;
+        const int64_t piece = bytes - done < left ? bytes - done : left;
+        unsigned char *staged = room->staging + room->staged_bytes;
+        memcpy(staged, (const unsigned char *)from + done, (size_t)piece);
+        status = table->upload(device, (unsigned char *)to + done, staged, piece);
+        room->staged_bytes += piece;
+        done += piece;
     }
+    return status;
+}
+
+int room_write(struct room *room, int64_t first, const int32_t *tokens, int64_t n,
+               struct err *err) {
+    const int status = stage(room, room->canvases + first, tokens, n * (int64_t)sizeof *tokens);
     return device_err(room, status, "writing to a canvas", err);
 }
 
@@ -264,6 +268,42 @@ int room_clear_places(struct room *room, int64_t first, int64_t n, struct err *e
                               n * room->expected_bytes);
     }
     return device_err(room, status, "emptying the places of a block", err);
+}
+
+int64_t room_place_bytes(const struct room *room) {
+    return room->credit_bytes + room->expected_bytes;
+}
+
+int room_read_places(struct room *room, int64_t first, int64_t n, unsigned char *to,
+                     struct err *err) {
+    const struct device_table *table = room->device->table;
+    struct device *device = room->device->device;
+    const unsigned char *lists = (const unsigned char *)room->credit;
+    int status = DEVICE_OK;
+    if (room->credit != NULL) {
+        status =
+            table->download(device, to, lists + first * room->credit_bytes, n * room->credit_bytes);
+    }
+    if (status == DEVICE_OK && room->expected != NULL) {
+        status = table->download(device, to + n * room->credit_bytes,
+                                 room->expected + first * room->expected_bytes,
+                                 n * room->expected_bytes);
+    }
+    return device_err(room, status, "reading the places of a block", err);
+}
+
+int room_write_places(struct room *room, int64_t first, int64_t n, const unsigned char *from,
+                      struct err *err) {
+    unsigned char *lists = (unsigned char *)room->credit;
+    int status = DEVICE_OK;
+    if (room->credit != NULL) {
+        status = stage(room, lists + first * room->credit_bytes, from, n * room->credit_bytes);
+    }
+    if (status == DEVICE_OK && room->expected != NULL) {
+        status = stage(room, room->expected + first * room->expected_bytes,
+                       from + n * room->credit_bytes, n * room->expected_bytes);
+    }
+    return device_err(room, status, "writing the places of a block", err);
 }
 
 static int copy(const struct room *room, void *to, const void *from, int64_t bytes) {

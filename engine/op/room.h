@@ -62,6 +62,14 @@ void room_close(struct room *room);
 /* Empty `n` places from `first` on. */
 int room_clear_places(struct room *room, int64_t first, int64_t n, struct err *err);
 
+/* What a place holds, bytes; and what `n` places hold, out of the device and into it: `to` is
+ * filled on return, `from` may go at once. */
+int64_t room_place_bytes(const struct room *room);
+int room_read_places(struct room *room, int64_t first, int64_t n, unsigned char *to,
+                     struct err *err);
+int room_write_places(struct room *room, int64_t first, int64_t n, const unsigned char *from,
+                      struct err *err);
+
 /* Where memory is mapped, maps the workspace's first `bytes` for what is issued next, and the pool
  * from a byte to its end until the next call. ERR_WORLD when the device has too little. */
 int room_use_workspace(struct room *room, int64_t bytes, struct err *err);

@@ -78,7 +78,8 @@ static uint32_t check_queries(const struct members *members, const struct reques
                : 0;
 }
 
-/* Of the queries of the member's span; where it lists them, which of them are masked. */
+/* Of the queries of the member's span; where it lists them, which of them are masked, or decide on
+ * positions that are. */
 static int plan_positions(struct members *members, uint32_t member, bool lists, struct err *err) {
     const struct planned_step *planned = members->planned;
     const struct request *request = members_request(planned, member);
@@ -100,14 +101,16 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
     if (!lists && is_block && span->context + n_queries != window_end(request)) {
         return err_usage(err, "cache %s runs parts of a block, which the engine does not", cache);
     }
+    const bool is_before = lists && rows_are_before(rows, request);
     uint32_t n = 0, end = lists ? rows->run.end : rows->run.first + n_queries;
-    for (uint32_t position = rows->run.first; position < end; position++) {
+    for (uint32_t row = rows->run.first; row < end; row++) {
+        const uint32_t position = row + is_before;
         bool in_block = lists && window_has(request, position);
         if (in_block && rows->skips && !block->run[position - window_first(request)]) {
             continue;
         }
         if (n < span->queries) {
-            positions[n] = (int32_t)position;
+            positions[n] = (int32_t)row;
             masked[n] = lists && members_is_masked(planned, member, position);
         }
         n++;
@@ -236,7 +239,8 @@ static struct range scope_of(const struct settings *settings, const struct reque
         return block;
     }
     if (settings->logit_scope == LOGITS_QUERIES) {
-        return request->rows.head;
+        const uint32_t ahead = rows_are_before(&request->rows, request);
+        return (struct range){request->rows.head.first + ahead, request->rows.head.end + ahead};
     }
     return settings->logit_scope == LOGITS_GENERATION && is_full && window_steps(request) == 0
                ? (struct range){request->prompt_tokens, request->canvas_tokens}
@@ -271,11 +275,23 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
 }
 
+/* The row that decides on the i-th position of a span's list: where logits are shifted the one
+ * before it, which is listed before any that is masked, or whose place that is (rows_are_before).
+ * The first stands in for the one before it, as Dream's own code has it. */
+static int32_t listed_row(const struct members *members, const struct request *request,
+                          const struct step_part *part, uint32_t i, bool is_masked) {
+    const bool is_shifted = members->sessions->system->model->shifted_logits;
+    if (i == 0 || !is_shifted || rows_are_before(&request->rows, request)) {
+        return (int32_t)i;
+    }
+    ASSERT(!is_masked || part->positions[i - 1] + 1 == part->positions[i]);
+    return (int32_t)i - 1;
+}
+
 /* Where a model's logits speak of the position after their query's, the query before the target is
  * taken; the first query of a span stands in for the one before it, as Dream's own code has it.
- * What decides on the first position of an exact block is the pass before it. Of a span that lists
- * its positions where logits are shifted they follow one another, and the first is no masked one.
- */
+ * What decides on the first position of an exact block is the pass before it. A listed position
+ * that is not decided on keeps its own row. */
 static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
                           struct step_part *part) {
     const struct system *system = members->sessions->system;
@@ -287,13 +303,14 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
     bool decides = blocks_decide(request);
     bool masked_alone = decides && system->settings.logit_scope == LOGITS_MASKED;
     bool is_shifted = system->model->shifted_logits || request->causal == SEES_TOKENS;
+    const uint32_t ahead = lists && rows_are_before(&request->rows, request);
     uint32_t left = members->sessions->limits.max_logit_rows - to->n_logit_rows;
     uint32_t n = 0, n_before = 0, n_block = 0;
     uint32_t n_candidates = lists ? request->span.queries : range_length(scope);
     const int32_t n_masks = (int32_t)check_queries(members, request);
     for (uint32_t i = 0; i < n_candidates && n < left; i++) {
-        uint32_t position = lists ? (uint32_t)part->positions[i] : scope.first + i;
-        int32_t query = lists ? (int32_t)i : (int32_t)position - part->positions[0] + n_masks;
+        uint32_t position = lists ? (uint32_t)part->positions[i] + ahead : scope.first + i;
+        int32_t query = (int32_t)position - part->positions[0] + n_masks;
         bool is_masked =
             lists ? masked[i] != 0
                   : masked_alone && members_is_masked(members->planned, member, position);
@@ -302,8 +319,12 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
         }
         n_before += position < window_first(request);
         n_block += position - window_first(request) < window_active(request);
-        rows[n] = is_shifted && query > 0 ? query - 1 : query;
-        targets[n++] = target_of(members, member, position, lists, is_masked);
+        const int32_t target = target_of(members, member, position, lists, is_masked);
+        rows[n] = lists && target == 0      ? (int32_t)i
+                  : lists                   ? listed_row(members, request, part, i, is_masked)
+                  : is_shifted && query > 0 ? query - 1
+                                            : query;
+        targets[n++] = target;
     }
     part->decision.first_row = n_before;
     part->decision.n_rows = decides ? n_block : 0;
@@ -462,7 +483,7 @@ static int plan_idle(struct members *members, uint32_t member, struct step_part 
     const struct span *span = &request->span;
     const int32_t *pages;
     int64_t held = (int64_t)sessions_pages(members->sessions, slot, &pages) *
-                   members->sessions->system->budget.unit_rows;
+                   system_page_rows(members->sessions->system);
     int64_t end = (int64_t)span->context + span->queries;
     end = held < end ? held : end;
     if (end < span->queries) {

@@ -21,7 +21,24 @@ void rest_close(struct rest *rest) {
     free(rest->delta);
 }
 
-/* The queries in kept[0 .. n) of a part, and of its logit rows those of these queries. */
+/* Where `query` is among kept[from .. n); -1: it is not. */
+static int32_t kept_at(const int32_t *kept, uint32_t from, uint32_t n, int32_t query) {
+    while (from < n && kept[from] < query) {
+        from++;
+    }
+    return from < n && kept[from] == query ? (int32_t)from : -1;
+}
+
+/* The query that stands at what a logit row decides on: its own or, where logits are shifted, the
+ * next one. */
+static int32_t query_of_row(const struct step_part *part, uint32_t queries, uint32_t row) {
+    const int32_t query = part->logit_rows[row], target = part->targets[row];
+    const bool is_next = (uint32_t)query + 1 < queries && part->positions[query + 1] == target;
+    return target > 0 && is_next ? query + 1 : query;
+}
+
+/* The queries in kept[0 .. n) of a part, and of its logit rows those of these queries; a position
+ * that stays while the row that decides on it does not keeps its own row. */
 static void keep_part(struct rest *rest, uint32_t member, uint32_t n) {
     struct part_arrays *left = &rest->left;
     const struct step_part *whole = &rest->members->whole.parts[member];
@@ -45,17 +62,21 @@ static void keep_part(struct rest *rest, uint32_t member, uint32_t n) {
         positions[i] = whole->positions[kept[i]];
         extents[i] = whole->kv_pages.extent[kept[i]];
     }
-    for (uint32_t r = 0, i = 0; r < rest->members->whole.n_rows[member]; r++) {
-        while (i < n && kept[i] < whole->logit_rows[r]) {
-            i++;
-        }
-        if (i < n && kept[i] == whole->logit_rows[r]) {
-            rows[n_rows] = (int32_t)i;
-            places[n_rows] = whole->row_places != NULL ? whole->row_places[r] : -1;
-            targets[n_rows++] = whole->targets[r];
+    uint32_t from = 0;
+    for (uint32_t r = 0; r < rest->members->whole.n_rows[member]; r++) {
+        const int32_t row = kept_at(kept, from, n, whole->logit_rows[r]);
+        const int32_t own = kept_at(kept, from, n, query_of_row(whole, span->queries, r));
+        if (own >= 0) {
+            rows[n_rows] = row >= 0 ? row : own;
+            places[n_rows] = row >= 0 && whole->row_places != NULL ? whole->row_places[r] : -1;
+            targets[n_rows++] = row >= 0 ? whole->targets[r] : 0;
+            from = (uint32_t)own;
         }
     }
-    part->decision.n_rows = whole->decision.n_rows > 0 ? n_rows : 0;
+    /* A pass that yields a block's first token decides by its last row alone. */
+    if (whole->decision.n_rows > 0 && whole->decision.first_row == 0) {
+        part->decision.n_rows = n_rows;
+    }
     span->queries = span->first_queries = n;
     span->kept_queries = span->phase == PHASE_PREFILL ? span->kept_queries : n;
     span->logit_rows = n_rows;

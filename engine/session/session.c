@@ -17,6 +17,11 @@ static int64_t unit_bytes(const struct system *system) {
     return STORE_ALIGN_ELEMENTS * graph_cache_element_bytes(&system->graph);
 }
 
+/* Of exact rows. */
+static int64_t page_bytes(const struct system *system) {
+    return system->budget.unit_bytes / (system->budget.unit_rows / system_page_rows(system));
+}
+
 static int hold_stores(struct sessions *sessions, struct err *err);
 
 /* The highest place of the pool, which no one's rows are moved to. */
@@ -53,8 +58,9 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     }
     if (sessions_are_exact(sessions)) {
         const struct budget *budget = &system->budget;
-        const int32_t n = (int32_t)(budget->pool_bytes / budget->unit_bytes);
-        const int32_t most = (int32_t)ceil_div(limits->max_positions, budget->unit_rows);
+        const int32_t parts = (int32_t)(budget->unit_rows / system_page_rows(system));
+        const int32_t n = (int32_t)(budget->pool_bytes / page_bytes(system));
+        const int32_t most = (int32_t)ceil_div(limits->max_positions, budget->unit_rows) * parts;
         pages_open(&sessions->pages, n, n_slots, most);
         if (system->settings.prefix_caching) {
             shared_pages_open(&sessions->shared, n, n_slots, most);
@@ -67,6 +73,11 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
         for (uint32_t i = limits->max_requests; i > 0; i--) {
             sessions->free_places[sessions->n_free_places++] = i - 1;
         }
+        sessions->places_bytes =
+            settings_window_tokens(&system->settings) * forward_place_bytes(forward);
+    }
+    if (sessions->places_bytes > 0 && system->settings.swap_host_bytes > 0) {
+        sessions->swapped_places = mem_reserved(n_slots, (size_t)sessions->places_bytes);
     }
     /* Pages lie all over the pool. */
     return sessions_are_exact(sessions) ? forward_hold(forward, 0, err)
@@ -84,6 +95,7 @@ void sessions_close(struct sessions *sessions) {
     shared_pages_close(&sessions->shared);
     beginnings_close(&sessions->own_beginnings);
     mem_released(sessions->by_slot);
+    mem_released(sessions->swapped_places);
     free(sessions->tokens);
     free(sessions->free_places);
     *sessions = (struct sessions){0};
@@ -191,7 +203,7 @@ int sessions_copy_prefix(struct sessions *sessions, uint32_t slot, const struct 
 
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
                   struct err *err) {
-    int64_t n = request->kv_held_bytes / sessions->system->budget.unit_bytes;
+    int64_t n = request->kv_held_bytes / page_bytes(sessions->system);
     return sessions->follows || pages_grow(&sessions->pages, slot, n)
                ? 0
                : err_world(err,
@@ -238,10 +250,9 @@ static int copy_rows(struct sessions *sessions, uint32_t slot, bool is_out, stru
     struct row_copy copy = {.host = session->host, .is_out = is_out};
     sessions->is_copying = true;
     if (sessions_are_exact(sessions)) {
-        const int64_t page_bytes = forward_page_bytes(sessions->forward);
-        ASSERT(page_bytes == sessions->system->budget.unit_bytes);
+        ASSERT(forward_page_bytes(sessions->forward) == page_bytes(sessions->system));
         copy.pages = pages_of(&sessions->pages, slot);
-        copy.n_pages = session->host_bytes / page_bytes;
+        copy.n_pages = session->host_bytes / page_bytes(sessions->system);
     } else {
         copy.first = session->store_bytes;
         copy.bytes = session->host_bytes;
@@ -249,13 +260,27 @@ static int copy_rows(struct sessions *sessions, uint32_t slot, bool is_out, stru
     return forward_swap(sessions->forward, &copy, err);
 }
 
+/* What is kept of a request's positions besides rows. */
+static int copy_places(struct sessions *sessions, uint32_t slot, bool is_out, struct err *err) {
+    const int64_t n = settings_window_tokens(&sessions->system->settings);
+    const int64_t first = sessions_first_place(sessions, slot);
+    if (sessions->swapped_places == NULL) {
+        return 0;
+    }
+    unsigned char *host = sessions->swapped_places + slot * sessions->places_bytes;
+    return is_out ? forward_read_places(sessions->forward, first, n, host, err)
+                  : forward_write_places(sessions->forward, first, n, host, err);
+}
+
 int sessions_swap_out(struct sessions *sessions, uint32_t slot, const struct request *request,
                       struct err *err) {
     const int64_t bytes = request->kv_held_bytes;
-    if (bytes == 0) {
-        return 0;
+    int status = copy_places(sessions, slot, true, err);
+    sessions->by_slot[slot].has_places_out = sessions->swapped_places != NULL;
+    if (status != 0 || bytes == 0) {
+        return status;
     }
-    int status = take_host(sessions, slot, bytes, err);
+    status = take_host(sessions, slot, bytes, err);
     return status == 0 ? copy_rows(sessions, slot, true, err) : status;
 }
 
@@ -275,6 +300,7 @@ static int bring_back(struct sessions *sessions, uint32_t slot, struct err *err)
 void sessions_drop(struct sessions *sessions, uint32_t slot) {
     struct session *session = &sessions->by_slot[slot];
     give_host(sessions, slot);
+    session->has_places_out = false;
     if (session->has_canvas) {
         stores_give(&sessions->canvases, slot);
         session->has_canvas = false;
@@ -325,7 +351,9 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
     if (status == 0 && sessions->free_places != NULL) {
         ASSERT(sessions->n_free_places > 0); /* no more requests run than the system says */
         session->place_block = sessions->free_places[--sessions->n_free_places];
-        status = sessions_empty_places(sessions, slot, err);
+        status = session->has_places_out ? copy_places(sessions, slot, false, err)
+                                         : sessions_empty_places(sessions, slot, err);
+        session->has_places_out = false;
     }
     return status != 0 || returns ? status : write_canvas(sessions, session, request, prompt, err);
 }
@@ -425,12 +453,12 @@ int sessions_keep_output(struct sessions *sessions, uint32_t slot, int32_t *room
 int64_t sessions_pool_bytes(const struct sessions *sessions) {
     int64_t n_pages =
         sessions->follows ? sessions->shared.n_used : sessions->pages.n - sessions->pages.n_free;
-    return sessions_are_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
+    return sessions_are_exact(sessions) ? n_pages * page_bytes(sessions->system)
                                         : sessions->stores.used - sessions->prefixes_bytes;
 }
 
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions) {
     int64_t n_pages = sessions->follows ? sessions->shared.most_used : sessions->pages.most_used;
-    return sessions_are_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
+    return sessions_are_exact(sessions) ? n_pages * page_bytes(sessions->system)
                                         : sessions->stores.most_used - sessions->prefixes_bytes;
 }

@@ -29,6 +29,7 @@ struct session {
                                  they are checked */
     int64_t store_bytes;      /* where in the pool its rows lie; -1: it has none */
     uint32_t place_block;     /* its places begin at this many blocks of them */
+    bool has_places_out;      /* what they held is in swapped_places */
     int64_t host, host_bytes; /* where in the host's memory its rows lie; 0: none do */
 };
 
@@ -54,7 +55,10 @@ struct sessions {
      * any, and the embedding that iteration smoothing expects (both dInfer's). NULL where the
      * system has neither. */
     uint32_t *free_places, n_free_places;
-    int32_t *tokens; /* [max_positions], a canvas on its way to the device */
+    unsigned char *swapped_places; /* [n_slots, places_bytes], what those of requests that are
+                                      swapped out hold; NULL where none are */
+    int64_t places_bytes;          /* of a request's places */
+    int32_t *tokens;               /* [max_positions], a canvas on its way to the device */
 };
 
 int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,

@@ -186,6 +186,7 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
 
 struct places {
     int64_t first, n;
+    const unsigned char *from; /* of those that are written */
 };
 
 static int clear_places(struct forward *forward, const void *arguments, struct err *err) {
@@ -194,9 +195,31 @@ static int clear_places(struct forward *forward, const void *arguments, struct e
 }
 
 int forward_clear_places(struct forward *forward, int64_t first, int64_t n, struct err *err) {
-    const struct places arguments = {first, n};
+    const struct places arguments = {first, n, NULL};
     ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.places);
     return forward_on_all_ranks(forward, clear_places, &arguments, err);
+}
+
+int64_t forward_place_bytes(const struct forward *forward) {
+    return room_place_bytes(&forward->room);
+}
+
+int forward_read_places(struct forward *forward, int64_t first, int64_t n, unsigned char *to,
+                        struct err *err) {
+    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.places);
+    return room_read_places(&forward->room, first, n, to, err);
+}
+
+static int write_places(struct forward *forward, const void *arguments, struct err *err) {
+    const struct places *a = arguments;
+    return room_write_places(&forward->room, a->first, a->n, a->from, err);
+}
+
+int forward_write_places(struct forward *forward, int64_t first, int64_t n,
+                         const unsigned char *from, struct err *err) {
+    const struct places arguments = {first, n, from};
+    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.places);
+    return forward_on_all_ranks(forward, write_places, &arguments, err);
 }
 
 static int hold(struct forward *forward, const void *first_byte, struct err *err) {

@@ -59,6 +59,14 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
 /* Forget what is kept in `n` places from `first` on, in the queue. */
 int forward_clear_places(struct forward *forward, int64_t first, int64_t n, struct err *err);
 
+/* What `n` places hold, which is the same on all ranks, forward_place_bytes each: `to` is filled on
+ * return, after all that was issued; `from` is written in the queue and may go at once. */
+int64_t forward_place_bytes(const struct forward *forward);
+int forward_read_places(struct forward *forward, int64_t first, int64_t n, unsigned char *to,
+                        struct err *err);
+int forward_write_places(struct forward *forward, int64_t first, int64_t n,
+                         const unsigned char *from, struct err *err);
+
 /* Move a store inside the pool, in the queue; the ranges may overlap. */
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
                        struct err *err);

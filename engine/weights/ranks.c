@@ -149,10 +149,13 @@ static int open_device(uint32_t rank, const void *arguments, struct err *err) {
 static int open_weights(uint32_t rank, const void *arguments, struct err *err) {
     struct ranks *ranks = *(struct ranks *const *)arguments;
     struct member *m = &ranks->members[rank];
-    return rank == 0
-               ? 0
-               : weights_open_stored(&m->weights, &m->device, ranks->request.model,
+    if (rank == 0) {
+        return 0;
+    }
+    const double by = ranks->request.logit_divisor;
+    int status = weights_open_stored(&m->weights, &m->device, ranks->request.model,
                                      &ranks->request.storage, rank, ranks->request.weights, err);
+    return status == 0 && by > 0 ? weights_divide_logits(&m->weights, by, err) : status;
 }
 
 static int join_devices(struct ranks *ranks, struct err *err) {

@@ -22,6 +22,7 @@ struct ranks_request {
     const struct model *model;          /* a rank's share of it */
     struct storage storage;             /* of the weights */
     const char *weights;                /* as weights_open takes it */
+    double logit_divisor;               /* of weights_divide_logits; 0: they are as they are */
     bool batch_invariant;
 };
 

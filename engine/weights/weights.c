@@ -584,6 +584,39 @@ int weights_open_stored(struct weights *weights, const struct engine_device *dev
     return status;
 }
 
+static void divide(void *row, int64_t n, double by, enum kernel_dtype dtype) {
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == KERNEL_F32) {
+            float *value = (float *)row + i;
+            *value = (float)((double)*value / by);
+        } else {
+            uint16_t *bits = (uint16_t *)row + i;
+            *bits = bf16_from_float((float)((double)bf16_to_float(*bits) / by));
+        }
+    }
+}
+
+int weights_divide_logits(struct weights *weights, double by, struct err *err) {
+    const struct weight_layout *layout = &weights->layout;
+    const struct device_table *table = weights->device->table;
+    struct device *device = weights->device->device;
+    const int64_t n = layout->model->hidden;
+    const int64_t bytes = n * weight_number_bytes(layout, WEIGHT_FINAL_NORM);
+    unsigned char *at = weights->block + weight_offset_bytes(layout, WEIGHT_FINAL_NORM, 0);
+    void *row = NULL;
+    int status = table->allocate_host(device, bytes, &row);
+    status = status == DEVICE_OK ? table->download(device, row, at, bytes) : status;
+    if (status == DEVICE_OK) {
+        divide(row, n, by, weight_dtype(WEIGHT_FINAL_NORM, layout->dtype));
+        status = table->upload(device, at, row, bytes);
+        status = status == DEVICE_OK ? table->finish(device) : status;
+    }
+    if (row != NULL) {
+        table->release_host(device, row);
+    }
+    return engine_device_err(weights->device, status, "dividing logits by the temperature", err);
+}
+
 void weights_close(struct weights *weights) {
     if (weights->device != NULL) {
         weights->device->table->release(weights->device->device, weights->block);

@@ -134,6 +134,9 @@ int weights_open_stored(struct weights *weights, const struct engine_device *dev
                         const char *source, struct err *err);
 void weights_close(struct weights *weights);
 
+/* Divides all logits, through the final norm, whose weights are rounded to their dtype again. */
+int weights_divide_logits(struct weights *weights, double by, struct err *err);
+
 /* NULL where the model has no such weight. */
 static inline const void *weights_at(const struct weights *weights, enum weight_slot slot,
                                      uint32_t layer) {

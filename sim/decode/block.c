@@ -128,7 +128,9 @@ static void note_run(struct block_state *block, const uint8_t *keep, const uint8
         settle(block, keep, outcome, 0, block->n_masked == 0 && !block->is_revised ? length : 0, 0);
     } else if (block->cache == BLOCK_NEIGHBOUR) {
         settle(block, keep, outcome, 0, length - 1, 1);
-        settle(block, keep, outcome, length - 1, length, 0);
+        if (!block->waits || block->n_masked == 0) {
+            settle(block, keep, outcome, length - 1, length, 0);
+        }
     } else if (block->recent > 0) {
         settle_later(block, keep, outcome, n_commits);
     } else {

@@ -9,6 +9,10 @@
  * judge by the mask before the pass's own commits, so that every token is run once more in decoded
  * form, and all three end with the pass that finds nothing masked.
  *
+ * Where logits are shifted a position is decided by the row before it. DC+ runs that row for as
+ * long as the position is masked; so it does the last one's, whose right neighbour is the next
+ * block's first (`waits`).
+ *
  * A decoder may revise tokens of a plain block. Then passes go on when nothing is masked any more,
  * until one of them changes nothing, and the commit pass follows (LLaDA2.1's joint threshold).
  *
@@ -58,6 +62,8 @@ struct block_state {
     uint32_t passes;            /* done so far, the commit pass among them */
     int32_t frontier;           /* right-most position run so far (kept, under FOCUS); -1: none */
     uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
+    bool waits; /* BLOCK_NEIGHBOUR: the last position runs until nothing is masked, since its logits
+                   decide on the one after the block; set by the caller that began the block */
     bool is_revised; /* BLOCK_WHOLE: tokens may still be revised; set by the caller that began the
                         block */
     /* BLOCK_DELAYED: a decoded position runs until `recent` others were decoded in passes after its

@@ -3,6 +3,7 @@
 #ifndef UNMASK_SIM_POLICY_REQUEST_H
 #define UNMASK_SIM_POLICY_REQUEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/sampling.h"
@@ -95,8 +96,8 @@ struct request {
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
     uint16_t causal;  /* enum causality: what a position sees, and what its logits decide on */
-    uint16_t shifted; /* 1, under SEES_BLOCKS with one block in flight: a position's logits decide
-                         on the next, too, and the pass before a block on its first */
+    uint16_t shifted; /* 1, under SEES_CANVAS, and under SEES_BLOCKS with one block in flight: a
+                         position's logits decide on the next, too */
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held; where the
@@ -128,5 +129,11 @@ struct request {
                           drafted */
     uint32_t spare[9]; /* to whole lines */
 };
+
+/* Whether a step runs the rows before the positions that it lists (`skips`). */
+static inline bool rows_are_before(const struct row_sets *rows, const struct request *request) {
+    return rows->skips != 0 && rows->settles != BLOCK_WHOLE && request->shifted != 0 &&
+           request->causal == SEES_CANVAS;
+}
 
 #endif

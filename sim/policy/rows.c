@@ -43,7 +43,8 @@ static enum phase phase_of(const struct row_sets *rows, const struct request *re
     return window_is_open(request) ? PHASE_REUSE : PHASE_COMMIT;
 }
 
-/* What continues after the layer where a policy evicts; prefills are not evicted from. */
+/* What continues after the layer where a policy evicts; prefills are not evicted from, and of a
+ * commit pass nothing is. */
 static void add_eviction(const struct request *request, struct span *span) {
     if (span->phase == PHASE_PREFILL || span->queries == 0) {
         return;
@@ -55,7 +56,9 @@ static void add_eviction(const struct request *request, struct span *span) {
     }
     span->kept_queries = window_kept(request);
     span->kept_keys = window_first(request) + window_reach(request);
-    span->logit_rows = span->logit_rows > 0 ? window_kept(request) : 0;
+    if (window_masked(request) > 0) {
+        span->logit_rows = span->logit_rows > 0 ? window_kept(request) : 0;
+    }
 }
 
 /* A pattern is chosen by scores of all keys, and again of the output's part among themselves
@@ -201,19 +204,22 @@ static int check_leading(const struct row_sets *rows, const struct request *requ
 
 static int check_canvas(const struct row_sets *rows, const struct request *request,
                         struct err *err) {
-    const struct range block = window_range(request);
+    const struct range block =
+        range_deciding(window_range(request), rows_are_before(rows, request));
     if (rows->lead_layers > 0 && check_leading(rows, request, err) != 0) {
         return (int)err->kind;
     }
     if (rows->lead_layers > 0 && range_length(rows->head) == 0) {
         return 0;
     }
+    const char *of = rows_are_before(rows, request) ? "rows that decide on the active block,"
+                                                    : "whole active block";
     REFUSE_UNLESS(range_within(block, rows->run) || rows->kind == ROW_FEATURES,
-                  "runs [%u, %u) without the whole active block [%u, %u)", rows->run.first,
-                  rows->run.end, block.first, block.end);
+                  "runs [%u, %u) without the %s [%u, %u)", rows->run.first, rows->run.end, of,
+                  block.first, block.end);
     REFUSE_UNLESS(range_within(block, rows->head),
-                  "puts [%u, %u) through the head without the whole active block [%u, %u)",
-                  rows->head.first, rows->head.end, block.first, block.end);
+                  "puts [%u, %u) through the head without the %s [%u, %u)", rows->head.first,
+                  rows->head.end, of, block.first, block.end);
     REFUSE_UNLESS(rows->kind == ROW_FEATURES || range_within(rows->head, rows->run),
                   "puts [%u, %u) through the head but runs [%u, %u)", rows->head.first,
                   rows->head.end, rows->run.first, rows->run.end);

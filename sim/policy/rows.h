@@ -92,7 +92,11 @@ struct row_sets {
     struct range lead;    /* through the leading ones: of those kept that do not run there the rows
                              of these layers stay, and what went on from there after a step that ran
                              the request's shared prefix alone goes on again; else empty */
-    uint32_t skips;       /* 1: of the active block, those alone that are not settled */
+    uint32_t skips;       /* 1: of the active block, those alone that are not settled; where the
+                             request sees its canvas and logits are shifted `run` has the rows that
+                             decide, each of them one before its position: it begins with the row
+                             before the block's first, and each row is left out whose position is
+                             settled (dKV-Cache's un-shift) */
     struct range head;    /* positions through the output head */
     struct range keep[2]; /* positions with a row after the step, in order; all of the canvas in
                              every answer or in none */
@@ -119,6 +123,12 @@ static inline void rows_run(struct row_sets *rows, uint32_t first, uint32_t end)
     rows->run.end = rows->head.end = end;
 }
 
+/* The rows that decide on positions of [first, end): the ones before them, where logits are
+ * shifted. A prompt is never empty, so that there is one before each position of the output. */
+static inline struct range range_deciding(struct range range, bool is_shifted) {
+    return (struct range){range.first - is_shifted, range.end - is_shifted};
+}
+
 /* How many positions both hold. */
 static inline uint32_t range_common(struct range a, struct range b) {
     uint32_t first = a.first > b.first ? a.first : b.first, end = a.end < b.end ? a.end : b.end;
@@ -143,7 +153,7 @@ static inline bool rows_leave_out(const struct row_sets *rows) {
 /* The place of a position's row among those kept, -1: it has none. */
 int32_t rows_place(const struct row_sets *rows, uint32_t position);
 
-/* Positions of the active block that run. */
+/* Positions of the active block that run, or that rows run for. */
 uint32_t rows_in_block(const struct row_sets *rows, const struct request *request);
 
 /* The step in numbers, of which its shape is made. */

@@ -46,7 +46,7 @@ static int swap_out(struct lifecycle *life, struct replica *replica, uint32_t sl
     request->host_bytes = request->kv_held_bytes;
     replica->host_used_bytes += request->host_bytes;
     replica->swap.n_out++;
-    replica->swap.out_bytes += request->host_bytes;
+    replica->swap.out_bytes += request->host_bytes + life->system->place_bytes;
     return executor->swap_out != NULL
                ? executor->swap_out(executor->state, index, slot, request, err)
                : 0;
@@ -57,7 +57,7 @@ static void swap_in(struct lifecycle *life, struct replica *replica, uint32_t sl
     struct request *request = &life->requests[slot];
     life->tracked[slot].is_swapped = false;
     replica->swap.n_in++;
-    replica->swap.in_bytes += request->host_bytes;
+    replica->swap.in_bytes += request->host_bytes + life->system->place_bytes;
     replica->host_used_bytes -= request->host_bytes;
     request->host_bytes = 0;
 }
@@ -259,8 +259,7 @@ static struct request request_of(const struct system *system, const struct arriv
         .deadline_ns = arrival->due_ns > 0 ? arrival->arrival_ns + arrival->due_ns : INT64_MAX,
         .admitted_ns = -1,
         .first_token_ns = -1,
-        .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL &&
-                   settings->blocks_in_flight == 1,
+        .shifted = system_shifts(system),
         .state = REQUEST_PENDING,
     };
 }

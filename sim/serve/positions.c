@@ -41,6 +41,9 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->rounds = system->moves ? mem_reserved(n_slots, sizeof *p->rounds) : NULL;
     p->alone = system->speculates ? mem_zeroed(2 * window, 1) : NULL;
     p->checks = system->speculates ? mem_reserved(n_slots, 1) : NULL;
+    p->shifts = system_shifts(system) && system->model->mask == MASK_BLOCK_CAUSAL &&
+                system_leaves_out(system) && system->rows.settles != BLOCK_PARTS;
+    p->decides = p->shifts ? mem_zeroed(window, 1) : NULL;
     choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         system->decoder->credit(system->decoder_state, &p->credit);
@@ -72,6 +75,7 @@ void positions_fini(struct positions *p) {
     mem_released(p->rounds);
     mem_released(p->checks);
     free(p->alone);
+    free(p->decides);
     choice_fini(&p->choice);
 }
 
@@ -135,6 +139,8 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
     block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, window_length(request),
                 n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
     p->blocks[slot].is_revised = window_is_revised(request);
+    p->blocks[slot].waits = request->causal == SEES_BLOCKS && request->shifted != 0 &&
+                            window_end(request) < request->canvas_tokens;
     if (p->later != NULL) {
         uint16_t *later = p->later + place_of(p, slot);
         memset(later, 0, window_length(request) * sizeof *later);
@@ -247,6 +253,12 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
     keep_window(p, slot, request);
 }
 
+/* Where logits are shifted in blocks, the row before a position has to run for it to be decided,
+ * but for a window's first position, which the pass before decided. */
+static bool lacks_row_before(const struct positions *p, const uint8_t *run, uint32_t i) {
+    return p->shifts && i > 0 && !run[i - 1];
+}
+
 /* How soon a masked position comes to run: one whose left neighbour is known before all others,
  * since what its last pass said is out of date; then by that. */
 static float urgency(const struct block_state *block, const float *seen, uint32_t i) {
@@ -276,8 +288,15 @@ void positions_leave(struct positions *p, uint32_t slot, struct request *request
         n += run[i] && !block->masked[i];
         run[i] = run[i] && !block->masked[i];
     }
-    for (; n_masked < most && n_masked < block->n_masked; n_masked++) {
-        run[next_to_run(block, seen_of(p, slot), run, surest)] = 1;
+    while (n_masked < most && n_masked < block->n_masked) {
+        const uint32_t next = (uint32_t)next_to_run(block, seen_of(p, slot), run, surest);
+        const bool lacks = lacks_row_before(p, run, next);
+        run[next - lacks] = 1;
+        n_masked++;
+        if (lacks && n_masked < most) {
+            run[next] = 1;
+            n_masked++;
+        }
     }
     for (uint32_t i = seen; i < block->length; i++) {
         seen = run[i] ? i + 1 : seen;
@@ -373,9 +392,19 @@ uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
     const uint8_t *keep = row(p, p->keep, slot);
     uint32_t n = 0;
     for (uint32_t i = 0; i < block->length; i++) {
-        n += (keep[i] != 0) & (block->masked[i] != 0);
+        n += (keep[i] != 0) & (block->masked[i] != 0) & !lacks_row_before(p, keep, i);
     }
     return n;
+}
+
+/* Flags of the positions that stay and, of those still masked, have the row that decides on them.
+ */
+static const uint8_t *decidable(const struct positions *p, uint32_t slot) {
+    const uint8_t *keep = row(p, p->keep, slot);
+    for (uint32_t i = 0; p->shifts && i < p->blocks[slot].length; i++) {
+        p->decides[i] = keep[i] && !lacks_row_before(p, keep, i);
+    }
+    return p->shifts ? p->decides : keep;
 }
 
 /* As it was before the step that is over, which is the one that its decoder is asked about. */
@@ -619,7 +648,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .view = &view,
         .block = &p->blocks[slot],
         .waiting = window_length(request) - window_active(request),
-        .keep = row(p, p->keep, slot),
+        .keep = decidable(p, slot),
         .reads_statistics = decoder->reads_statistics != 0 || p->entropy != NULL,
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),

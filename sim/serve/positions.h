@@ -35,6 +35,8 @@ struct positions {
     uint16_t *rounds;  /* by slot: passes of the window without other masks; the same */
     uint8_t *checks;   /* by slot: the last drafts were checked; NULL unless the decoder does */
     uint8_t *alone;    /* room for flags of a window, where drafts are checked */
+    bool shifts;       /* in blocks the row before a position decides on it, and may not run */
+    uint8_t *decides;  /* room for flags of a window, where that is so */
     float *delta;      /* of one request */
     float *entropy;    /* the same; NULL unless the cache policy reads it */
     bool by_order;     /* of the choice only which positions are surest is read */
@@ -100,7 +102,8 @@ void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *
 void positions_settle(const struct request *requests, const uint32_t *slots,
                       const struct planned_block *blocks, uint32_t n, int64_t sym[SYM_COUNT]);
 
-/* The masked ones among those that stay: a step commits no more than these. */
+/* The masked ones among those that stay, and on which a row decides: a step commits no more than
+ * these. */
 uint32_t positions_candidates(const struct positions *positions, uint32_t slot);
 
 /* Whether the next pass checks what the last one drafted, over twice the rows: one that commits

@@ -92,7 +92,7 @@ void sharing_init(struct lifecycle *life) {
                  system->rows.kind == ROW_EXACT && causal != SEES_CANVAS;
     uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
     uint32_t page = (uint32_t)common_divisor(settings->page_tokens, unit);
-    ASSERT(page > 0);
+    ASSERT(page > 0 && (!is_on || page == system_page_rows(system)));
     const bool leads = settings->prefix_caching && system->rows.lead_layers > 0;
     const bool tracks = is_on || leads || executor->tells_tokens;
     life->sharing =

@@ -88,6 +88,7 @@ struct system {
     int64_t
         decoder_bytes; /* what the decoder keeps of max_requests requests; part of the reserve */
     int64_t expected_bytes; /* the same of iteration smoothing */
+    int64_t place_bytes;    /* both, of one request: moved with its rows where it is swapped */
 };
 
 struct system_request {
@@ -118,6 +119,10 @@ int64_t system_rows_bytes(const struct system *system, uint32_t rows);
 /* Whether it was resolved for want of the workload's longest canvas: open it again with that. */
 bool system_asks_longest_canvas(const struct system *system);
 
+/* Positions of a page of exact rows: as many as are handed out at once or, where requests share
+ * whole blocks, of which a larger page would be parts, the most of which both are multiples. */
+uint32_t system_page_rows(const struct system *system);
+
 /* Whether all of a canvas is kept, so that steps that reuse rows renew some of them. */
 bool system_keeps_canvas(const struct system *system);
 
@@ -143,6 +148,10 @@ int system_serves(const struct system *system, struct err *err);
  * can, others do that in what they are priced by. */
 bool system_reads_logits(const struct system *system);
 
+/* Whether, where nothing else reads them, the engine has logits divided by the temperature as they
+ * are computed, through the final norm: whatever reads or adds to them comes after. */
+bool system_divides_first(const struct system *system);
+
 /* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is
  * blind to the model, nor where it commits by number and no cache asks which positions. */
 bool system_draws(const struct system *system);
@@ -160,6 +169,15 @@ static inline uint32_t system_check_rows(const struct system *system) {
 
 static inline bool system_leaves_out(const struct system *system) {
     return rows_leave_out(&system->rows) || system->scheduler->says_rows != 0;
+}
+
+/* Whether a request's logits decide on the next position, too. Not under SEES_TOKENS, where that is
+ * meant anyway, nor with several blocks of a block-causal model in flight, of which each decides on
+ * its own rows. */
+static inline bool system_shifts(const struct system *system) {
+    return system->model->shifted_logits &&
+           (system->model->mask == MASK_BIDIRECTIONAL ||
+            (system->model->mask == MASK_BLOCK_CAUSAL && system->settings.blocks_in_flight == 1));
 }
 
 #endif

@@ -60,6 +60,12 @@ static int check_mask(const struct system *s, struct err *err) {
             s->model->title, mask, cache,
             s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
     }
+    if (is_exact && s->model->shifted_logits && s->rows.settles == BLOCK_DELAYED) {
+        return err_usage(err,
+                         "cache %s leaves a decoded token out while the one after it is masked, "
+                         "which is decided by its logits in %s: set cache = neighbour",
+                         cache, s->model->title);
+    }
     return 0;
 }
 

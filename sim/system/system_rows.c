@@ -1,3 +1,4 @@
+#include "sim/base/num.h"
 #include "sim/policy/cache/bicache.h"
 #include "sim/system/system_parts.h"
 
@@ -35,6 +36,15 @@ void system_ask_rows(struct system *s) {
     (void)cache_rows(s->cache, s->cache_state, NULL, &request, &s->rows);
 }
 
+uint32_t system_page_rows(const struct system *s) {
+    const enum causality causal = system_causality(s->model);
+    const bool in_blocks = s->rows.kind == ROW_EXACT && causal != SEES_TOKENS;
+    const uint32_t page = s->settings.page_tokens;
+    return s->settings.prefix_caching && in_blocks
+               ? (uint32_t)common_divisor(page, s->settings.block_tokens)
+               : page;
+}
+
 bool system_keeps_canvas(const struct system *s) {
     return s->rows.kind != ROW_EXACT && rows_kept(&s->rows) == 2 * FAR;
 }
@@ -67,6 +77,9 @@ void system_keep_places(struct system *s, struct graph_options *options) {
         options->smooths = true;
         s->expected_bytes = number_bytes((enum number_type)system_storage(s).wide) *
                             s->model->hidden * count_places(&s->settings);
+    }
+    if (s->settings.max_requests > 0) {
+        s->place_bytes = (s->decoder_bytes + s->expected_bytes) / s->settings.max_requests;
     }
 }
 

@@ -174,6 +174,10 @@ bool system_reads_logits(const struct system *s) {
     return settings->sampling || settings->top_k > 0 || settings->top_p < 1 || tempers;
 }
 
+bool system_divides_first(const struct system *s) {
+    return s->settings.temperature != 1 && !system_reads_logits(s);
+}
+
 bool system_draws(const struct system *s) {
     struct decode_rule rule = {.rank = RANK_CONFIDENCE};
     if (s->decoder->choose == NULL) {

@@ -508,6 +508,20 @@ TEST(a_neighbour_aware_cache_waits_for_the_right_neighbour) {
     ck_assert(block_is_done(&block));
 }
 
+/* Where logits are shifted the last row decides on the next block's first position, once nothing is
+ * masked. */
+TEST(the_last_position_of_a_block_that_waits_runs_until_nothing_is_masked) {
+    uint8_t masked[4], uncached[4];
+    struct block_state block;
+    block_begin(&block, BLOCK_NEIGHBOUR, 4, 1, masked, uncached);
+    block.waits = true;
+    pass(&block, "xxxx", "..xx");
+    pass(&block, "xxxx", ".x..");
+    expect_life(&block, "ddcd");
+    pass(&block, "xx.x", "....");
+    ck_assert(block_is_done(&block));
+}
+
 TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept) {
     uint8_t masked[6], uncached[6], chosen[6] = {0, 1, 0, 0, 0, 0}, pending[6];
     const uint8_t keep[6] = {1, 1, 0, 1, 0, 0};

@@ -146,6 +146,24 @@ int forward_clear_places(struct forward *forward, int64_t first, int64_t n, stru
     return 0;
 }
 
+/* No position here keeps anything. */
+int64_t forward_place_bytes(const struct forward *forward) {
+    (void)forward;
+    return 0;
+}
+
+int forward_read_places(struct forward *forward, int64_t first, int64_t n, unsigned char *to,
+                        struct err *err) {
+    (void)forward, (void)first, (void)n, (void)to;
+    return err_world(err, "no places in this test");
+}
+
+int forward_write_places(struct forward *forward, int64_t first, int64_t n,
+                         const unsigned char *from, struct err *err) {
+    (void)forward, (void)first, (void)n, (void)from;
+    return err_world(err, "no places in this test");
+}
+
 int forward_hold(struct forward *forward, int64_t first_byte, struct err *err) {
     (void)forward, (void)err;
     device.held_from = first_byte;

@@ -173,6 +173,10 @@ TEST(parts_that_do_not_go_together_are_refused) {
         "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
     REFUSES(2, "Llama-3.1-8B is autoregressive: block_tokens is 1, not 4", "run", "--system",
             "vllm-ar", "--set", "block_tokens=4");
+    REFUSES(2,
+            "cache delayed leaves a decoded token out while the one after it is masked, which is "
+            "decided by its logits in Fast_dLLM_v2_7B: set cache = neighbour",
+            "run", "--system", "dc", "--model", "fast-dllm-v2-7b");
     REFUSES(2, "cache exact grows page by page: set kv = pages", "plan", "--system", "sdar",
             "--set", "kv=slab");
     REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",

@@ -163,6 +163,41 @@ TEST(the_fused_head_decides_as_stored_logits_do) {
     }
 }
 
+/* A temperature of confidences alone: of stored logits a kernel divides them, without, and where
+ * credit is added, the final norm has (a power of two: to the bit). Credit that weighs nothing is
+ * the threshold, and credit that does commits others at another temperature. */
+TEST(a_temperature_divides_logits_whether_they_are_stored_or_not) {
+    static const struct {
+        const char *decoder, *number, *head;
+    } ways[] = {{"decoder=threshold", "decoder.slack=1e-5", "runtime.fused_head=off"},
+                {"decoder=threshold", "decoder.slack=1e-5", "runtime.fused_head=on"},
+                {"decoder=credit", "decoder.alpha=0", "runtime.fused_head=off"},
+                {"decoder=credit", "decoder.alpha=0.7", "runtime.fused_head=off"}};
+    enum { N_WAYS = sizeof ways / sizeof ways[0] };
+    struct served *served[N_WAYS], *warm[N_WAYS];
+    for (int i = 0; i < N_WAYS; i++) {
+        for (int is_warm = 0; is_warm < 2; is_warm++) {
+            struct system *system =
+                LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6", "probabilities=kept",
+                            "decoder.threshold=0.25", ways[i].decoder, ways[i].number, ways[i].head,
+                            is_warm ? "temperature=0.25" : "temperature=1");
+            *(is_warm ? &warm[i] : &served[i]) = serve_well(system, together);
+            system_close(system);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        same_tokens(served[0], served[i], N);
+        same_tokens(warm[0], warm[i], N);
+        ck_assert_uint_eq(warm[0]->n_steps, warm[i]->n_steps);
+    }
+    ck_assert_uint_lt(warm[0]->n_steps, served[0]->n_steps);
+    ck_assert_uint_lt(warm[3]->n_steps, warm[2]->n_steps);
+    for (int i = 0; i < N_WAYS; i++) {
+        free(served[i]);
+        free(warm[i]);
+    }
+}
+
 static struct device_table watched;
 static uint32_t n_begun, n_raised;
 

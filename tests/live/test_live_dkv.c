@@ -1,12 +1,10 @@
 /* dKV-Cache and what renews as it does, live on the CPU: scattered positions run against the rows
  * of a whole canvas, as an independent pass in double with rows of its own has it; what is renewed
  * always is as without a cache; co-batched requests change no token. */
-#include "engine/supported.h"
 #include "engine/weights/weights.h"
 #include "sim/policy/decoder/decoder.h"
 #include "tests/support/forward.h"
 #include "tests/support/live.h"
-#include "tests/support/says.h"
 #include "tests/support/unequal.h"
 
 enum { BLOCK = 6 };
@@ -22,15 +20,16 @@ static const char *const caches[][3] = {
 };
 enum { DECODE, PREFILL, PD, PACED, ENTROPY, RECENT, N_CACHES };
 
-static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
-                                const char *layout) {
+/* The same of a model whose logits are shifted, where it says so. */
+static struct system *system_by(const char *const cache[3], const char *decoder, const char *scope,
+                                const char *layout, const char *shifted) {
     char texts[3][64];
     snprintf(texts[0], sizeof texts[0], "decoder=%s", decoder);
     snprintf(texts[1], sizeof texts[1], "logit_scope=%s", scope);
     snprintf(texts[2], sizeof texts[2], "kv=%s", layout);
-    const char *settings[12] = {texts[0],   texts[1],         texts[2],
-                                "layers=2", "block_tokens=6", "steps_per_block=6"};
-    size_t n = 6;
+    const char *settings[13] = {
+        texts[0], texts[1], texts[2], "layers=2", "block_tokens=6", "steps_per_block=6", shifted};
+    size_t n = 7;
     for (int i = 0; i < 3 && cache[i] != NULL; i++) {
         settings[n++] = cache[i];
     }
@@ -38,6 +37,11 @@ static struct system *system_of(const char *const cache[3], const char *decoder,
         settings[n++] = "decoder.threshold=0.012";
     }
     return live_system("llada-tiny", settings);
+}
+
+static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
+                                const char *layout) {
+    return system_by(cache, decoder, scope, layout, "model.shifted_logits=off");
 }
 
 static struct served *serve_well(struct system *system, const struct arrival *arrivals) {
@@ -53,6 +57,7 @@ enum { MOST_CANVAS = 32, LAYERS = 2, SEED = 1 };
 
 struct canvas {
     uint32_t n, prompt;
+    uint32_t shift; /* 1: the row before a position decides on it */
     int32_t tokens[MOST_CANVAS];
     bool masked[MOST_CANVAS], decided[MOST_CANVAS]; /* decided: by the step before */
     uint32_t since[MOST_CANVAS];                    /* a position was decided: steps */
@@ -155,8 +160,8 @@ static void run_step(const struct weights *w, struct canvas *canvas, const bool 
     for (uint32_t layer = 0; layer < m->layers; layer++) {
         run_layer(w, layer, canvas, runs);
     }
-    ck_assert(runs[next] && canvas->masked[next]);
-    canvas->tokens[next] = best_token(w, canvas, next, &canvas->entropy);
+    ck_assert(runs[next - canvas->shift] && canvas->masked[next]);
+    canvas->tokens[next] = best_token(w, canvas, next - canvas->shift, &canvas->entropy);
     canvas->masked[next] = false;
     memset(canvas->decided, 0, sizeof canvas->decided);
     for (uint32_t t = 0; t < canvas->n; t++) {
@@ -181,24 +186,28 @@ static uint32_t next_of(const struct canvas *canvas, uint64_t id, uint32_t first
 }
 
 /* `step` in the block that begins at `first`, `of_all` of the request, each of which decides a
- * token. */
+ * token. Where logits are shifted rows stand for the positions after theirs; the last one for none,
+ * which dKV-Cache's released code runs in a request's second step all the same. */
 static void choose_runs(int cache, const struct canvas *canvas, uint32_t first, uint32_t step,
                         uint32_t of_all, bool *runs) {
-    for (uint32_t t = 0; t < canvas->n; t++) {
-        bool is_output = t >= canvas->prompt, undecided = canvas->masked[t] || canvas->decided[t];
+    const bool is_dkv = cache == DECODE || cache == PD;
+    for (uint32_t row = 0; row < canvas->n; row++) {
+        const uint32_t t = row + canvas->shift;
+        const bool is_one = t < canvas->n, is_output = is_one && t >= canvas->prompt;
+        bool undecided = is_one ? canvas->masked[t] || canvas->decided[t] : is_dkv && of_all == 1;
         bool of_cache[N_CACHES] = {
             [DECODE] = step % 4 == 0 || undecided,
-            [PREFILL] = step % 4 == 0 || is_output,
+            [PREFILL] = step % 4 == 0 || t >= canvas->prompt,
             [PACED] = of_all % 4 == 0 || undecided ||
                       (step == 0 && is_output && t + BLOCK >= first), /* the block before */
             [ENTROPY] = of_all == 0 || canvas->entropy > 6.465 || undecided ||
                         (step == 0 && is_output && t + BLOCK >= first),
-            [RECENT] = of_all == 0 || canvas->entropy > 6.465 || canvas->masked[t] ||
-                       (t >= first && canvas->since[t] < 3) ||
+            [RECENT] = of_all == 0 || canvas->entropy > 6.465 || (is_one && canvas->masked[t]) ||
+                       (is_one && t >= first && canvas->since[t] < 3) ||
                        (step < 3 && first > canvas->prompt && is_output && t + BLOCK >= first),
-            [PD] = step % 6 == 0 || (step % 2 == 0 && is_output) || undecided,
+            [PD] = step % 6 == 0 || (step % 2 == 0 && t >= canvas->prompt) || undecided,
         };
-        runs[t] = of_cache[cache];
+        runs[row] = of_cache[cache];
     }
 }
 
@@ -225,6 +234,7 @@ static int note_attention(struct device *device, const struct call_block_attenti
 }
 
 static int32_t prompts[N][MOST_CANVAS];
+static const char *const scopes[] = {"queries", "generation", "block", "masked"};
 
 static const int32_t *prompt_of(void *state, uint64_t id) {
     (void)state;
@@ -233,10 +243,11 @@ static const int32_t *prompt_of(void *state, uint64_t id) {
 
 /* One request from its prompt to its end, a position a step: returns its steps. */
 static uint32_t follow(int cache, const struct weights *w, const struct arrival *arrival,
-                       struct canvas *canvas) {
+                       uint32_t shift, struct canvas *canvas) {
     uint32_t n_steps = 0;
     bool runs[MOST_CANVAS];
     memset(canvas, 0, sizeof *canvas);
+    canvas->shift = shift;
     canvas->prompt = arrival->prompt_tokens;
     canvas->n = arrival->prompt_tokens + arrival->output_tokens;
     for (uint32_t t = 0; t < canvas->n; t++) {
@@ -258,14 +269,16 @@ static uint32_t follow(int cache, const struct weights *w, const struct arrival 
     return n_steps;
 }
 
-TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
+static void decodes_as_reference(bool is_shifted) {
     static struct canvas canvas;
     struct device_table table = device_cpu;
     struct rng rng = rng_stream(4, "prompts");
     table.keep = note_keep;
     table.block_attention = note_attention;
     for (int cache = 0; cache < N_CACHES; cache++) {
-        struct system *system = system_of(caches[cache], "random", "block", "pages");
+        struct system *system =
+            system_by(caches[cache], "random", is_shifted ? scopes[cache % 4] : "block", "pages",
+                      is_shifted ? "model.shifted_logits=on" : "model.shifted_logits=off");
         struct engine_device device;
         struct weights weights;
         struct err err = {0};
@@ -282,7 +295,7 @@ TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
                 serve(&MAKE(struct serving, .system = system, .arrivals = arrival, .n = 1,
                             .table = &table, .prompt = prompt_of));
             ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
-            uint32_t n_steps = follow(cache, &weights, arrival, &canvas);
+            uint32_t n_steps = follow(cache, &weights, arrival, is_shifted, &canvas);
             ck_assert_uint_eq(served->result.steps, n_steps);
             ck_assert_mem_eq(served->tokens[arrival->id], canvas.tokens + canvas.prompt,
                              arrival->output_tokens * sizeof canvas.tokens[0]);
@@ -293,6 +306,14 @@ TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
         engine_device_close(&device);
         system_close(system);
     }
+}
+
+TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
+    decodes_as_reference(false);
+}
+
+TEST(where_logits_are_shifted_the_rows_before_stand_for_positions) {
+    decodes_as_reference(true);
 }
 
 static struct served *serve_as(const char *first, const char *second, const char *third,
@@ -376,30 +397,6 @@ TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
     same_runs(both, decode);
     free(both);
     free(decode);
-}
-
-static void refuses(const char *system_name, const char *model, const char *key, const char *value,
-                    const char *sentence) {
-    struct setting setting = {.place = "test"};
-    snprintf(setting.key, sizeof setting.key, "%s", key);
-    snprintf(setting.value, sizeof setting.value, "%s", value);
-    const struct system_request asked =
-        MAKE(struct system_request, .system = system_name, .model = model, .gpu = "cpu",
-             .overrides = &setting, .n_overrides = 1, .roofline = true);
-    struct system *system = NULL;
-    struct err err = {0};
-    int status = system_open(&asked, &system, &err);
-    status = status == 0 ? supports_system(system, WHERE_CPU, &err) : status;
-    ck_assert_int_eq(status, ERR_USAGE);
-    ASSERT_SAYS(err.text, sentence);
-    system_close(system);
-}
-
-TEST(a_model_whose_logits_decide_on_the_next_position_is_refused) {
-    refuses("dkv-cache", "dream-tiny", "storage.weights", "f32",
-            "cache dkv-decode does not run live, for it has scattered positions with shifted "
-            "logits: the model's logits decide on the next position, and the one before a masked "
-            "position may be left out");
 }
 
 SUITE("live dkv")

@@ -57,6 +57,8 @@ static const struct {
     {"lmdeploy", "sdar-tiny", {"block_tokens=8", "page_tokens=8"}},
     {"sglang", "llada2-tiny", {"block_tokens=4", "page_tokens=4"}},
     {"sdar", "fast-dllm-v2-tiny", {"block_tokens=4", "page_tokens=4"}},
+    {"sdar", "sdar-tiny", {"block_tokens=4", "page_tokens=32"}},
+    {"lmdeploy", "sdar-tiny", {"block_tokens=12", "page_tokens=8"}},
     {"vllm-ar", "qwen2.5-tiny", {"block_tokens=1", "page_tokens=4", "max_batched_tokens=24"}},
 };
 enum { N_SYSTEMS = sizeof systems / sizeof systems[0], AUTOREGRESSIVE = N_SYSTEMS - 1 };

@@ -110,12 +110,9 @@ TEST(what_does_not_go_with_sampling_is_refused) {
             "without sampling probabilities = model means a temperature of 1, not 0.8: set "
             "sampling = on or temperature = 1",
             GENERATE, "--set", "temperature=0.8", "--set", "probabilities=model");
-    REFUSES(2,
-            "the engine divides logits that are stored, and credit is added to them as they are; "
-            "set runtime.fused_head = off and another decoder than credit, or temperature = 1",
-            GENERATE, "--set", "temperature=0.8", "--set", "runtime.fused_head=on");
-    REFUSES(2, "credit is added to them as they are; set", GENERATE, "--set", "temperature=0.8",
-            "--set", "decoder=credit");
+    REFUSES(2, "logits are divided before they are computed, and both are of logits as they are",
+            GENERATE, "--set", "temperature=0.8", "--set", "iteration=smooth", "--set",
+            "decoder=credit");
 }
 
 /* A trace says what was drawn; it is played, and no process is fitted to it. */

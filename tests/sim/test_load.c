@@ -206,6 +206,55 @@ TEST(positions_run_in_the_order_of_what_is_known_of_them) {
     system_close(system);
 }
 
+/* Where logits are shifted a position runs with the one before it, whose row decides on it, as long
+ * as there is room for both; what runs without it is not decided. */
+TEST(a_position_runs_with_the_one_before_it_where_logits_are_shifted) {
+    static const struct {
+        uint32_t most;
+        const char *run;
+        uint32_t candidates;
+    } cases[] = {{1, "11001100", 1}, {2, "11001110", 2}, {3, "11101110", 3}, {4, "11111110", 4}};
+    static const uint8_t masked[] = {0, 1, 1, 1, 0, 0, 1, 1};
+    static const float seen[] = {0, 0.1f, 0.2f, 0.4f, 0, 0, 0, 0};
+    struct system *system = open_with(SETTINGS("scheduler=row-budget", "model.shifted_logits=on"));
+    struct positions positions;
+    positions_init(&positions, system, 1, 1);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct request request = {.causal = SEES_BLOCKS,
+                                  .shifted = 1,
+                                  .block_tokens = 8,
+                                  .canvas_tokens = 72,
+                                  .window = window_of(0, 64, 8, 5)};
+        struct outcomes found;
+        positions_enter(&positions, 0, &request, 0);
+        memcpy(positions.blocks[0].masked, masked, sizeof masked);
+        positions.blocks[0].n_masked = 5;
+        memcpy(positions.seen, seen, sizeof seen);
+        positions_plan(&positions, 0, &request, false);
+        positions_leave(&positions, 0, &request, cases[c].most, true);
+        const struct planned_block block = positions_block(&positions, 0);
+        for (uint32_t i = 0; i < 8; i++) {
+            ck_assert_msg(block.run[i] == (cases[c].run[i] == '1') && block.keep[i] == block.run[i],
+                          "case %zu, position %u", c, i);
+        }
+        ck_assert_uint_eq(positions_candidates(&positions, 0), cases[c].candidates);
+        /* What no row decides on, since an eviction left that row out, is not seen. */
+        if (c == 3) {
+            positions.keep[2] = 0;
+            ck_assert_uint_eq(positions_candidates(&positions, 0), 2);
+        }
+        request.steps = 1;
+        window_advance(&request, 1, 0);
+        ck_assert(positions_pass(&positions, 0, &request, false, 0, true, &found));
+        for (uint32_t i = 1; i < 8; i++) {
+            const bool decides = block.keep[i] && block.keep[i - 1] && masked[i];
+            ck_assert((positions.seen[i] == seen[i]) == !decides);
+        }
+    }
+    positions_fini(&positions);
+    system_close(system);
+}
+
 /* ---- chances ---- */
 
 TEST(chances_are_shares_of_what_ran_and_new_kinds_are_tried) {

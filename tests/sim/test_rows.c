@@ -2,6 +2,7 @@
  * numbers. */
 #include "sim/policy/request.h"
 #include "sim/policy/rows.h"
+#include "sim/policy/window.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 
@@ -110,6 +111,33 @@ TEST(each_answer_on_a_canvas_that_a_policy_may_not_give_is_named) {
            "names chooser 5 for rows of kind 1: CHOSEN_BY_SCORE goes with "
            "ROW_PATTERN");
     CANVAS(rows.pattern.tokens = 8, "has a pattern of blocks of 8 tokens with rows of kind 1");
+}
+
+static void listed(void) {
+    canvas();
+    request.shifted = 1;
+    rows = MAKE(struct row_sets, .kind = ROW_KV, .settles = BLOCK_DELAYED, .skips = 1,
+                .run = {67, 99}, .head = {67, 99}, .keep = {{0, 100}}, .held = 100);
+}
+
+/* A step that lists positions of a canvas runs the rows before them where logits are shifted. */
+TEST(rows_before_the_positions_that_are_listed_decide_on_them) {
+    struct span span;
+    EXACT(listed, (void)0, "");
+    ck_assert(rows_are_before(&rows, &request));
+    window_list(&request, 5, 0); /* of 32 positions */
+    rows_span(&rows, &request, &span);
+    ck_assert_uint_eq(span.queries, 5);
+    ck_assert_uint_eq(span.logit_rows, 5);
+    ck_assert_uint_eq(span.context, 95);
+    EXACT(listed, rows.run.end = 100, "");
+    EXACT(listed, (rows.run.first = 68, rows.head.first = 68),
+          "runs [68, 99) without the rows that decide on the active block, [67, 99)");
+    EXACT(listed, rows.head.end = 98,
+          "puts [67, 98) through the head without the rows that decide on the active block, "
+          "[67, 99)");
+    EXACT(listed, rows.skips = 0, "runs [67, 99) without the whole active block [68, 100)");
+    EXACT(listed, request.shifted = 0, "runs [67, 99) without the whole active block [68, 100)");
 }
 
 /* Of a canvas of 100 tokens, 7 blocks of 16 in a word each, of which 2 are the output's. */

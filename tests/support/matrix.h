@@ -510,6 +510,51 @@ static inline bool checked_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Positions that lie scattered where logits are shifted: the row before each decides on it. */
+static inline bool shifted_config(size_t i, struct matrix_config *out) {
+    static const struct matrix_line lines[] = {
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE | MAPPED | PLAYED,
+         "cache=dkv-decode cache.interval_steps=4 decoder=fixed logit_scope=queries"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE | CARRIED,
+         "cache=dkv-pd cache.interval_steps=2 cache.prompt_interval_steps=6 decoder=threshold "
+         "decoder.threshold=0.012 logit_scope=masked"},
+        {"dllm-serve", "dream-tiny", CANVAS, SIMULATED,
+         "cache=dkv-decode cache.interval_steps=4 decoder=random logit_scope=generation"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE | PLAYED,
+         "cache=entropy cache.bound_nats=6.465 cache.recent_tokens=3 decoder=fixed kv=slab"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE | SIMULATED,
+         "cache=paced cache.renew_tokens=4 decoder=random logit_scope=block kv=pages"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE | SIMULATED,
+         "cache=dkv-prefill cache.prompt_interval_steps=4 decoder=random"},
+        {"dc+", "fast-dllm-v2-tiny", FOCUS, ALONE | SIMULATED | PLAYED | STOPPED,
+         "decoder=random steps_per_block=3"},
+        {"dc+", "fast-dllm-v2-tiny", FOCUS, ALONE | GOES_ON | PLAYED,
+         "decoder=threshold decoder.threshold=0.008 logit_scope=masked"},
+        {"focus", "fast-dllm-v2-tiny", FOCUS, ALONE | GOES_ON | PLAYED,
+         "decoder=threshold decoder.threshold=0.008 steps_per_block=3"},
+        {"focus", "fast-dllm-v2-tiny", FOCUS, ALONE | PLAYED,
+         "decoder=fixed steps_per_block=3 logit_scope=masked"},
+        {"focus", "fast-dllm-v2-tiny", FOCUS, ALONE | CARRIED,
+         "cache.commit_logits=off decoder=threshold decoder.threshold=0.7"},
+        {"load-budget", "fast-dllm-v2-tiny", FOCUS, ALONE | PLAYED | CARRIED,
+         "scheduler.rows=3 decoder.threshold=0.03"},
+        {"load-width", "fast-dllm-v2-tiny", FOCUS, ALONE | PLAYED | CARRIED,
+         "scheduler.least=1 scheduler.most=8 decoder.threshold=0.03"},
+        {"dc+", "fast-dllm-v2-tiny", EXACT, IDLE | GOES_ON,
+         "scheduler=sglang scheduler.mode=lockstep decoder=fixed skip_ahead=off"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 0, {{0}}, 0};
+    out->narrow_pages = lines[i].set == CANVAS ? 0 : lines[i].set == FOCUS ? 12 : 20;
+    add_settings(out, lines[i].set == CANVAS ? "block_tokens=6 steps_per_block=6"
+                                             : "block_tokens=8 page_tokens=4 cache.ahead_blocks=0");
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* dLLM-Cache's features: at intervals at which requests have steps of every kind, ratios by which
  * all, some or none of the output moves. */
 static inline bool features_config(size_t i, struct matrix_config *out) {
@@ -639,7 +684,7 @@ static bool (*const families[])(size_t i, struct matrix_config *out) = {
     checked_config, moving_config,   canvas_config,  decoder_config,  dkv_config,
     exact_config,   focus_config,    small_config,   idle_config,     load_config,
     smooth_config,  sampling_config, carried_config, features_config, fp8_config,
-    pattern_config, revising_config,
+    pattern_config, revising_config, shifted_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

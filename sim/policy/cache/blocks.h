@@ -18,8 +18,8 @@ static inline bool blocks_yield(const struct request *request) {
     }
     return span->phase == PHASE_PREFILL
                ? end == window_first(request) && window_decided(request) == 0
-               : span->phase == PHASE_COMMIT && span->queries == window_length(request) &&
-                     end < request->canvas_tokens && request->answer_tokens == 0;
+               : span->phase == PHASE_COMMIT && end < request->canvas_tokens &&
+                     request->answer_tokens == 0;
 }
 
 /* Whether positions of the active block are committed at the end of request->span. */

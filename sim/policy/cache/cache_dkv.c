@@ -2,8 +2,14 @@
  * token is decoded, so a decoded token is run once more in its final form and then left out; masked
  * ones always run. dkv-decode renews everything every few steps of a block, dkv-prefill keeps the
  * prompt alone, dkv-pd renews the prompt and what is decoded at intervals of their own. Positions
- * that run lie scattered. */
-#include "sim/policy/cache/cache.h"
+ * that run lie scattered.
+ *
+ * Where logits are shifted (Dream) the row before a position decides on it, and stands for it: it
+ * runs while that position is masked, once more when it is decoded, and is left out from then on,
+ * whatever its own token is. This is un-shift, the paper's main variant (appendix B) and that of
+ * the released code's examples; of its others right-shift loses rows that decide, and un-and-right
+ * is stricter. */
+#include "sim/policy/cache/renewal.h"
 
 struct state {
     uint32_t interval_steps, prompt_interval_steps, first_steps;
@@ -17,8 +23,9 @@ static bool is_due(const struct request *request, uint32_t interval_steps) {
     return window_steps(request) % interval_steps == 0;
 }
 
-/* `run`, of the active block what is not settled where `skips` says so; all of [0, kept) is kept.
- */
+/* From `first` on, of the active block what is not settled where `skips` says so; all of [0, kept)
+ * is kept. The canvas's last row decides on nothing: the released code leaves it out from a
+ * request's third step on. */
 static uint32_t answer(struct row_sets *rows, const struct request *request, uint32_t first,
                        bool skips, uint32_t kept) {
     *rows =
@@ -27,8 +34,16 @@ static uint32_t answer(struct row_sets *rows, const struct request *request, uin
                           .skips = skips,
                           .keep = {{0, kept}},
                           .held = kept};
-    rows_run(rows, first, request->canvas_tokens);
+    rows_run_listed(rows, request, first);
+    if (rows_are_before(rows, request) && request->steps == 1) {
+        rows->run.end = request->canvas_tokens;
+    }
     return 1;
+}
+
+/* The rows of the prompt but the one that decides on the output's first position. */
+static uint32_t prompt_rows(const struct request *request) {
+    return request->prompt_tokens - (request->causal == SEES_CANVAS && request->shifted != 0);
 }
 
 static uint32_t plan_decode(const void *opaque, const void *memory, const struct request *request,
@@ -57,8 +72,7 @@ static uint32_t plan_prefill(const void *opaque, const void *memory, const struc
     const struct state *state = opaque;
     bool renews = is_due(request, state->prompt_interval_steps);
     (void)memory;
-    return answer(rows, request, renews ? 0 : request->prompt_tokens, false,
-                  request->prompt_tokens);
+    return answer(rows, request, renews ? 0 : prompt_rows(request), false, prompt_rows(request));
 }
 
 static uint32_t plan_both(const void *opaque, const void *memory, const struct request *request,
@@ -66,7 +80,7 @@ static uint32_t plan_both(const void *opaque, const void *memory, const struct r
     const struct state *state = opaque;
     bool renews_all = is_due(request, state->prompt_interval_steps);
     bool renews = renews_all || is_due(request, state->interval_steps);
-    uint32_t decided_from = renews_all ? 0 : request->prompt_tokens;
+    uint32_t decided_from = renews_all ? 0 : prompt_rows(request);
     (void)memory;
     return answer(rows, request, renews ? decided_from : window_first(request), !renews,
                   request->canvas_tokens);

@@ -38,7 +38,7 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct ro
     }
     bool is_last = exact_is_last(request), is_whole = window_uncached(request) == end - start;
     bool runs = decides || !is_last || state->commit_last;
-    bool yields = request->shifted != 0 && !is_last && is_whole;
+    bool yields = request->shifted != 0 && !is_last && window_uncached(request) > 0;
     rows_run(rows, runs ? start : end, end);
     rows->skips = runs;
     rows->keep[0].end = end;

@@ -24,6 +24,15 @@ static inline uint32_t renewal_in(const struct request *request, uint32_t interv
             offsetof(state, interval_steps), "steps of a block between renewals (0: one a block)"  \
     }
 
+/* Runs all of the canvas, or of what is listed (`skips`) the rows that decide from `first` on, all
+ * of which go through the head. */
+static inline void rows_run_listed(struct row_sets *rows, const struct request *request,
+                                   uint32_t first) {
+    const struct range run = {first, request->canvas_tokens};
+    const struct range listed = range_deciding(run, rows_are_before(rows, request));
+    rows_run(rows, listed.first, listed.end);
+}
+
 /* The answer of policies that renew all rows when they see fit: in between, what is masked runs,
  * and once more what the step before decided, or, where recent is not 0, the latest steps that
  * decided as many together. Of the block before all of it runs while this one has not decided as
@@ -41,7 +50,7 @@ static inline uint32_t renewal_rows(const struct request *request, bool renews, 
                               .skips = !renews,
                               .keep = {{0, canvas}},
                               .held = canvas};
-    rows_run(rows, renews ? 0 : reuses_from, canvas);
+    rows_run_listed(rows, request, renews ? 0 : reuses_from);
     return 1;
 }
 
