@@ -452,13 +452,6 @@ TEST(blocks_that_requests_share_are_played) {
     }
     free(workloads[0]);
     free(workloads[1]);
-    REFUSES(
-        2,
-        "system sdar does not run live, for it has prefix_caching = on with pages of more than a "
-        "block: requests share whole blocks, and the engine whole pages; set page_tokens = "
-        "block_tokens",
-        "run", "--backend", "cpu", "--system", "sdar", "--model", "sdar-tiny", "--set",
-        "prefix_caching=on", "--set", "storage.weights=f32");
     REFUSES(2, "LLaDA-8B Base/Instruct/1.5 is bidirectional: set prefix_caching = off", "run",
             "--system", "dllm-serve", "--set", "prefix_caching=on");
 }
