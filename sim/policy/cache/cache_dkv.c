@@ -80,10 +80,12 @@ static uint32_t plan_both(const void *opaque, const void *memory, const struct r
     const struct state *state = opaque;
     bool renews_all = is_due(request, state->prompt_interval_steps);
     bool renews = renews_all || is_due(request, state->interval_steps);
-    uint32_t decided_from = renews_all ? 0 : prompt_rows(request);
+    uint32_t first = window_first(request);
     (void)memory;
-    return answer(rows, request, renews ? decided_from : window_first(request), !renews,
-                  request->canvas_tokens);
+    if (renews) {
+        first = renews_all ? 0 : prompt_rows(request);
+    }
+    return answer(rows, request, first, !renews, request->canvas_tokens);
 }
 
 static const struct param decode_params[] = {
