@@ -28,8 +28,7 @@ static bool has_many_blocks(const struct system *s) {
 }
 
 static bool keeps_shifted(const struct system *s) {
-    return s->model->shifted_logits && s->model->mask == MASK_BLOCK_CAUSAL &&
-           s->settings.blocks_in_flight > 1;
+    return s->model->shifted_logits && s->model->mask == MASK_BLOCK_CAUSAL && !system_shifts(s);
 }
 
 static bool ranks_wide_blocks(const struct system *s) {

@@ -376,7 +376,7 @@ TEST(another_familys_ffn_is_no_multiple) {
 
 #define CAPACITY(n) "\"expert_capacity\":" n ",\"vocab_size\":157184"
 
-/* By the name that SGLang reads: a block's tokens choose among so many experts. */
+/* By the name that SGLang reads: how many experts the tokens of a block may use. */
 TEST(the_experts_that_a_block_chooses_among_are_read) {
     static const char *const none[] = {CAPACITY("null"), CAPACITY("0")};
     struct err err = {0};
