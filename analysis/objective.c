@@ -1,5 +1,6 @@
 #include "analysis/objective.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,6 +24,17 @@ static const char *const metrics_are =
 static const char *const latency_words[] = {"e2e", "e2el", NULL};
 
 /* ---- the grammar ---- */
+
+/* A term as it is meant: "P95_TTFT < 2s" and "ttft_s.p95<2s", as fields of results are called, are
+ * "p95 ttft < 2s" and "ttft s p95<2s". */
+static void spell(char term[OBJECTIVE_CHARS]) {
+    const size_t end = strcspn(term, "<>");
+    for (size_t i = 0; i < end; i++) {
+        const bool is_mark = strchr("_()", term[i]) != NULL ||
+                             (term[i] == '.' && !isdigit((unsigned char)term[i + 1]));
+        term[i] = is_mark ? ' ' : (char)tolower((unsigned char)term[i]);
+    }
+}
 
 /* Reads a word up to a blank or one of `ends`; returns the text after it and its blanks. */
 static const char *take_word(const char *text, const char *ends, char word[WORD_CHARS]) {
@@ -56,38 +68,72 @@ static int read_bound(const char *word, const char *term, struct objective *out,
     double bare;
     size_t length = strlen(word);
     if (out->statistic == STATISTIC_SHARE) {
-        char number[WORD_CHARS];
+        char number[OBJECTIVE_CHARS];
         snprintf(number, sizeof number, "%.*s", (int)(length > 0 ? length - 1 : 0), word);
         if (length < 2 || word[length - 1] != '%' || !num_f64(number, &bare) || bare <= 0 ||
             bare > 100) {
-            return err_usage(err, "--slo: '%s' in '%s' is not a share above 0 and up to 100%%",
+            return err_usage(err,
+                             "--slo: '%s' in '%s' is not a share above 0 and up to 100%%, such as "
+                             "95%%",
                              word, term);
         }
         out->bound = bare / 100;
         return 0;
     }
     if (num_f64(word, &bare) || !num_with_unit(word, "ns", &out->bound) || out->bound <= 0) {
-        return err_usage(err, "--slo: '%s' in '%s' is not a time such as 2.5s or 300ms", word,
-                         term);
+        return err_usage(err,
+                         "--slo: '%s' in '%s' is not a time such as 2.5s or 300ms; terms are "
+                         "divided by commas",
+                         word, term);
     }
     out->bound /= 1e9;
     return 0;
 }
 
-static int read_term(const char *term, int64_t tenant, struct objective *out, struct err *err) {
-    char statistic[WORD_CHARS], word[WORD_CHARS], bound[WORD_CHARS], hint[NAME_HINT_CHARS];
+static int find_metric(const char *word) {
+    return name_find(latency_words, word) >= 0 ? METRIC_LATENCY : name_find(metric_words, word);
+}
+
+/* The metric and the statistic before it, or behind it; returns the text from the bound's sign on,
+ * or NULL with an error. `statistic` is empty where there is none. */
+static const char *read_what(const char *term, char statistic[WORD_CHARS], int *metric,
+                             struct objective *out, struct err *err) {
+    char word[WORD_CHARS], hint[NAME_HINT_CHARS];
     const char *rest = take_word(term, "<>", statistic);
-    *out = (struct objective){.tenant = tenant};
     bool has_statistic = read_statistic(statistic, out);
     rest = take_word(has_statistic ? rest : term, "<>", word);
-    int metric =
-        name_find(latency_words, word) >= 0 ? METRIC_LATENCY : name_find(metric_words, word);
-    if (metric < 0) {
-        return err_usage(err, "--slo: '%s' in '%s' is no metric%s; there are %s", word, term,
-                         name_hint(word, metric_words, hint), metrics_are);
+    *metric = find_metric(word);
+    if (*metric < 0) {
+        err_usage(err, "--slo: '%s' in '%s' is no metric%s; there are %s", word, term,
+                  strcmp(word, "itl") == 0 ? ": the tokens of a block come together"
+                                           : name_hint(word, metric_words, hint),
+                  metrics_are);
+        return NULL;
     }
-    snprintf(word, sizeof word, "%s", metric_words[metric]);
-    bool is_share = metric >= METRIC_GOODPUT;
+    char behind[WORD_CHARS];
+    const char *next = take_word(rest, "<>", behind);
+    if (strcmp(behind, "s") == 0) {
+        rest = next;
+        next = take_word(rest, "<>", behind);
+    }
+    if (!has_statistic && read_statistic(behind, out)) {
+        snprintf(statistic, WORD_CHARS, "%s", behind);
+        return next;
+    }
+    statistic[0] = has_statistic ? statistic[0] : '\0';
+    return rest;
+}
+
+static int read_term(const char *term, int64_t tenant, struct objective *out, struct err *err) {
+    char statistic[WORD_CHARS], bound[OBJECTIVE_CHARS];
+    int metric;
+    *out = (struct objective){.tenant = tenant};
+    const char *rest = read_what(term, statistic, &metric, out, err);
+    if (rest == NULL) {
+        return (int)err->kind;
+    }
+    const char *word = metric_words[metric];
+    const bool is_share = metric >= METRIC_GOODPUT, has_statistic = statistic[0] != '\0';
     if (is_share && has_statistic) {
         return err_usage(err, "--slo: '%s': %s has no mean and no percentiles", term, word);
     }
@@ -97,18 +143,16 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
         return err_usage(err, "--slo: '%s' lacks its bound, %s%s", term, word,
                          is_share ? ">99%" : "<30s");
     }
-    rest = take_word(rest + 1 + (rest[1] == '='), " ", bound);
-    if (*rest != '\0') {
-        return err_usage(err, "--slo: '%s' follows the bound in '%s'", rest, term);
-    }
+    rest += 1 + (rest[1] == '=');
+    snprintf(bound, sizeof bound, "%s", rest + strspn(rest, " "));
     char of[32] = "";
     if (tenant >= 0) {
         snprintf(of, sizeof of, "tenant %" PRId64 ": ", tenant);
     }
-    snprintf(out->name, sizeof out->name, "%s%s%s%s", of, has_statistic ? statistic : "",
-             has_statistic ? " " : "", is_share ? "goodput" : word);
-    snprintf(out->text, sizeof out->text, "%s%s%s%s%c%s", of, has_statistic ? statistic : "",
-             has_statistic ? " " : "", is_share ? "goodput" : word, is_share ? '>' : '<', bound);
+    snprintf(out->name, sizeof out->name, "%s%s%s%s", of, statistic, has_statistic ? " " : "",
+             is_share ? "goodput" : word);
+    snprintf(out->text, sizeof out->text, "%s%s%s%s%c%s", of, statistic, has_statistic ? " " : "",
+             is_share ? "goodput" : word, is_share ? '>' : '<', bound);
     return read_bound(bound, term, out, err);
 }
 
@@ -127,15 +171,17 @@ static const char *read_tenant(const char *text, int64_t *tenant, struct err *er
     const char *from = is_tenant ? text + strlen(word) : text;
     snprintf(number, sizeof number, "%.*s", (int)(colon - from), from);
     if (!is_tenant || !num_u64(number, UINT32_MAX, &whole)) {
-        err_usage(err, "--slo: '%.*s' is not 'tenant N' before the colon", (int)(colon - text),
-                  text);
+        err_usage(err,
+                  "--slo: '%.*s' is not 'tenant N' before the colon; a bound is written ttft<2s",
+                  (int)(colon - text), text);
         return NULL;
     }
     *tenant = (int64_t)whole;
     return colon + 1;
 }
 
-int objectives_add(struct objectives *objectives, const char *text, struct err *err) {
+/* Terms of all requests, or of those of one tenant. */
+static int add_terms(struct objectives *objectives, const char *text, struct err *err) {
     int64_t tenant;
     const char *rest = read_tenant(text, &tenant, err), *word;
     size_t length;
@@ -149,11 +195,27 @@ int objectives_add(struct objectives *objectives, const char *text, struct err *
             return err_usage(err, "--slo: more than %d terms", OBJECTIVES_MOST);
         }
         snprintf(term, sizeof term, "%.*s", (int)length, word);
+        spell(term);
         if (read_term(term, tenant, &objectives->items[objectives->n++], err) != 0) {
             return (int)err->kind;
         }
     }
     return (int)err->kind;
+}
+
+int objectives_add(struct objectives *objectives, const char *text, struct err *err) {
+    const char *rest = text, *word;
+    size_t length;
+    int status = 0;
+    while (status == 0 && name_next(&rest, ";", &word, &length)) {
+        char part[OBJECTIVES_MOST * OBJECTIVE_CHARS];
+        if (length >= sizeof part) {
+            return err_usage(err, "--slo: '%.40s...' is too long, expected %s", text, usage);
+        }
+        snprintf(part, sizeof part, "%.*s", (int)length, word);
+        status = add_terms(objectives, part, err);
+    }
+    return status;
 }
 
 /* ---- who is good ---- */

@@ -37,8 +37,8 @@ enum objective_statistic { STATISTIC_EACH, STATISTIC_MEAN, STATISTIC_QUANTILE, S
 enum { OBJECTIVES_MOST = 16, OBJECTIVE_CHARS = 112 };
 
 struct objective {
-    char text[OBJECTIVE_CHARS]; /* "tenant 1: p99 latency<30s" */
-    char name[OBJECTIVE_CHARS]; /* the same without its bound */
+    char text[2 * OBJECTIVE_CHARS]; /* "tenant 1: p99 latency<30s" */
+    char name[OBJECTIVE_CHARS];     /* the same without its bound */
     enum objective_statistic statistic;
     enum objective_metric metric;
     double quantile; /* 0.99; 1 of max */

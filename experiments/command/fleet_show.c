@@ -187,6 +187,31 @@ static bool is_first_of_system(const struct capacities *c, size_t config) {
     return true;
 }
 
+/* The model of the fleet of a system, or NULL. */
+static const char *model_of(const struct capacities *c, const char *system) {
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        if (strcmp(c->configs[i].values[0], system) == 0) {
+            return cmd_text(capacity_search(c, i, 0)->summary, "model");
+        }
+    }
+    return NULL;
+}
+
+/* Its own default may be another model than the design's. */
+static void print_design(const struct capacities *c, size_t config, FILE *out) {
+    const char *system = c->configs[config].values[0], *near = released_at(c, config)->near;
+    fprintf(out, "%-13s%s: no released program is configured so; ", "design", system);
+    if (near[0] == '\0') {
+        fputs("none that is published is near\n", out);
+        return;
+    }
+    const char *own = cmd_text(capacity_search(c, config, 0)->summary, "model");
+    const char *its = model_of(c, near);
+    const bool is_another = says_model(c) && its != NULL && strcmp(own, its) != 0;
+    fprintf(out, "the nearest that is published: %s%s%s%s\n", near, is_another ? ", of " : "",
+            is_another ? its : "", is_another ? ", another model (--model is one for both)" : "");
+}
+
 /* Of each system that has a fleet once: how it is started, or that no program is. */
 static void print_released(const struct capacities *c, FILE *out) {
     for (size_t i = 0; i < c->found.n_configs; i++) {
@@ -197,10 +222,7 @@ static void print_released(const struct capacities *c, FILE *out) {
             continue;
         }
         if (!r->is_published && is_new) {
-            fprintf(out, "%-13s%s: no released program is configured so; %s%s\n", "design", system,
-                    r->near[0] != '\0' ? "the nearest that is published: "
-                                       : "none that is published is near",
-                    r->near);
+            print_design(c, i, out);
         } else if (r->command[0] != '\0') {
             const double size = fleet_size(c, i);
             fprintf(out, "%-13s%s: %s, %.0f replica%s%s: %s%s%s\n", "started", c->configs[i].label,

@@ -128,17 +128,24 @@ void released_print(const char *const *systems, size_t n, FILE *out) {
     free(named);
 }
 
-/* The model's name on Hugging Face, or ours where it has none there. */
+/* The model's name on Hugging Face, that for these blocks first, or ours where it has none there.
+ */
 static int name_checkpoint(const struct system *system, char *out, size_t size, struct err *err) {
     struct config config;
-    char path[1024];
+    char path[1024], of_blocks[RELEASED_NAME_CHARS + 16];
     data_path(path, sizeof path, "experiments/study/released.ini");
     if (config_read(path, &config, err) != 0) {
         return err_status(err);
     }
-    take(&config, "checkpoints", system->model->name, out, size);
+    const char *name = system->model->name;
+    snprintf(of_blocks, sizeof of_blocks, "%.*s %u", RELEASED_NAME_CHARS, name,
+             system->settings.block_tokens);
+    take(&config, "checkpoints", of_blocks, out, size);
     if (out[0] == '\0') {
-        snprintf(out, size, "%s", system->model->name);
+        take(&config, "checkpoints", name, out, size);
+    }
+    if (out[0] == '\0') {
+        snprintf(out, size, "%s", name);
     }
     config_fini(&config);
     return 0;
@@ -165,14 +172,11 @@ static void put_value(const struct system *system, const char *checkpoint, const
     }
 }
 
-int released_of(const struct system *system, struct released *out, struct err *err) {
-    char filled[RELEASED_CHARS] = "", checkpoint[1024];
+/* Every {KEY} of a text as the system has it, its lines as one. */
+static void fill(const struct system *system, const char *checkpoint, char text[RELEASED_CHARS]) {
+    char filled[RELEASED_CHARS] = "";
     size_t used = 0;
-    if (released_named(system->name, out, err) != 0 ||
-        name_checkpoint(system, checkpoint, sizeof checkpoint, err) != 0) {
-        return err_status(err);
-    }
-    for (const char *c = out->command; *c != '\0' && used + 1 < sizeof filled;) {
+    for (const char *c = text; *c != '\0' && used + 1 < sizeof filled;) {
         const size_t length = *c == '{' ? strcspn(c, "}") - 1 : 0;
         if (*c == '{') {
             put_value(system, checkpoint, c + 1, length, filled + used, sizeof filled - used);
@@ -183,6 +187,16 @@ int released_of(const struct system *system, struct released *out, struct err *e
             c++;
         }
     }
-    memcpy(out->command, filled, sizeof filled);
+    memcpy(text, filled, sizeof filled);
+}
+
+int released_of(const struct system *system, struct released *out, struct err *err) {
+    char checkpoint[1024];
+    if (released_named(system->name, out, err) != 0 ||
+        name_checkpoint(system, checkpoint, sizeof checkpoint, err) != 0) {
+        return err_status(err);
+    }
+    fill(system, checkpoint, out->command);
+    fill(system, checkpoint, out->file);
     return 0;
 }

@@ -15,7 +15,7 @@ struct released {
     char near[RELEASED_NAME_CHARS]; /* of a design: the nearest published system; "": none */
     char program[96];               /* with its version; "": not known */
     char command[RELEASED_CHARS];   /* with its arguments; "": it has none that are known */
-    char file[128];                 /* what stands in a file that it reads; "": none */
+    char file[RELEASED_CHARS];      /* what stands in files that it reads; "": nothing */
 };
 
 /* By the name alone: without a command. */

@@ -106,7 +106,8 @@ static const struct scale scales[] = {
     {"bytes", "B", 1},        {"bytes", "KiB", 0x1p10}, {"bytes", "MiB", 0x1p20},
     {"bytes", "GiB", 0x1p30}, {"bytes", "KB", 1e3},     {"bytes", "MB", 1e6},
     {"bytes", "GB", 1e9},     {"ns", "ns", 1},          {"ns", "us", 1e3},
-    {"ns", "ms", 1e6},        {"ns", "s", 1e9},
+    {"ns", "ms", 1e6},        {"ns", "s", 1e9},         {"ns", "min", 60e9},
+    {"ns", "h", 3600e9},
 };
 
 bool num_with_unit(const char *text, const char *unit, double *out) {

@@ -89,7 +89,7 @@ static int bad_value(const struct param *param, const char *owner, const char *p
     char unit[64] = "";
     if (strcmp(param->unit, "1") != 0) {
         snprintf(unit, sizeof unit, " (%s%s)", param->unit,
-                 strcmp(param->unit, "ns") == 0 ? ", or with a unit: us, ms or s" : "");
+                 strcmp(param->unit, "ns") == 0 ? ", or with a unit: us, ms, s, min or h" : "");
     }
     return err_unknown(
         err, "%s: '%s' is not a value for %s of %s: expected %s from %.10g to %.10g%s", place, text,

@@ -3,6 +3,8 @@
 #include <math.h>
 
 #include "analysis/objective.h"
+#include "experiments/study/released.h"
+#include "sim/system/system_facts.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 
@@ -37,6 +39,25 @@ TEST(terms_are_read_with_statistic_metric_and_bound) {
     ck_assert_str_eq(all.items[0].text, "tenant 7: goodput>97.5%");
 }
 
+/* As load generators and fields of results spell them. */
+TEST(terms_are_read_however_they_are_spelled) {
+    static const char *const alike[] = {
+        "p95 TTFT<2s",   "P95_TTFT < 2s", "ttft_p95<2s",     "ttft_s.p95<2 s",
+        "p95(ttft)<=2s", "ttft p95 <2s",  "p95 ttft<2000ms", "p95 ttft < 2s; mean queue<1min",
+    };
+    for (size_t i = 0; i < sizeof alike / sizeof alike[0]; i++) {
+        struct objectives o = objectives_of(alike[i]);
+        ck_assert_str_eq(o.items[0].name, "p95 ttft");
+        ck_assert_double_eq(o.items[0].bound, 2);
+        ck_assert(o.items[0].metric == METRIC_TTFT && o.items[0].quantile == 0.95);
+    }
+    struct objectives o = objectives_of("p99.9 E2EL<1.5h;tenant 3: tpot<50ms, goodput>99%");
+    ck_assert_uint_eq(o.n, 3);
+    ck_assert_double_eq_tol(o.items[0].quantile, 0.999, 1e-12);
+    ck_assert_double_eq(o.items[0].bound, 5400);
+    ck_assert(o.items[1].tenant == 3 && o.items[2].tenant == 3);
+}
+
 TEST(what_is_no_term_is_refused_with_what_was_found) {
     static const struct {
         const char *text, *says;
@@ -49,8 +70,14 @@ TEST(what_is_no_term_is_refused_with_what_was_found) {
         {"goodput>99", "'99' is not a share"},
         {"goodput>101%", "'101%' is not a share"},
         {"p99 goodput>99%", "goodput has no mean and no percentiles"},
-        {"p99 ttft<3s p4", "'p4' follows the bound"},
-        {"p99 itl<3s", "there are latency (e2e, e2el), ttft, tpot, queue"},
+        {"p99 ttft<3s p4",
+         "'3s p4' in 'p99 ttft<3s p4' is not a time such as 2.5s or 300ms; terms"},
+        {"ttft:2000 tpot:50", "a bound is written ttft<2s"},
+        {"goodput>0.95", "above 0 and up to 100%, such as 95%"},
+        {"p99 p95 ttft<3s", "'p95' in 'p99 p95 ttft<3s' is no metric"},
+        {"p99 ttft p95<3s", "lacks its bound"},
+        {"p99 itl<3s",
+         "the tokens of a block come together; there are latency (e2e, e2el), ttft, tpot, queue"},
         {"p99 ttft<3s,", "has an empty term"},
         {"", "has an empty term"},
         {"tenant x: p99 ttft<3s", "is not 'tenant N' before the colon"},
@@ -503,11 +530,49 @@ TEST(released_programs_are_started_with_arguments_of_their_fleet) {
      * another name elsewhere, of which there is no one line. */
     text =
         PRINTS(FLEET, "--systems", "lmdeploy-published-0.8,dc-published,dllm-serve", "--roofline");
-    ASSERT_SAYS(text, "1 replica by: lmdeploy serve api_server JetLM/SDAR-8B-Chat ");
+    ASSERT_SAYS(text, "1 replica by: lmdeploy serve api_server JetLM/SDAR-8B-Chat-b32 ");
     ASSERT_SAYS(text, "--dllm-confidence-threshold 0.8\n");
-    ASSERT_SAYS(text, "dc-published: no command is known that starts LMDeploy, the fork");
+    ASSERT_SAYS(
+        text, "dc-published: no command is known that starts FOCUS's fork of LMDeploy at 8f06592");
+    ASSERT_SAYS(text, "MODEL_PATH=./GSAI-ML/LLaDA-8B-Instruct uvicorn server.app:app --workers 1; "
+                      "server/app.py: EngineWorker(MODEL_PATH, tensor_parallel_size=1, ");
+    ASSERT_SAYS(text, "retention_ratio=0.5, ");
     ck_assert_ptr_null(strstr(text, ": , seed"));
     free(text);
+    text = PRINTS(FLEET, "--system", "focus-published", "--roofline", "--set", "cache.alpha=1.8");
+    ASSERT_SAYS(text, "--dllm-enable-delayed-cache --dllm-enable-focus --dllm-focus-alpha 1.8\n");
+    free(text);
+}
+
+/* A published system that serves another model is no comparison, and is told. */
+TEST(the_nearest_published_system_is_told_with_its_model) {
+    char *text = PRINTS(FLEET, "--system", "sglang", "--roofline");
+    ASSERT_SAYS(text, "published: sglang-published, of llada2-mini, another model");
+    free(text);
+    text = PRINTS(FLEET, "--system", "sglang", "--roofline", "--model", "sdar-8b");
+    ASSERT_SAYS(text, "published: sglang-published\n");
+    free(text);
+}
+
+static int check_near(void *state, const char *name, const char *doc) {
+    struct released released, near;
+    struct err err = {.kind = ERR_NONE};
+    (void)doc;
+    ck_assert_int_eq(released_named(name, &released, &err), 0);
+    *(size_t *)state += 1;
+    ck_assert_msg((released.near[0] == '\0') == released.is_published, "%s has no nearest", name);
+    if (!released.is_published) {
+        ck_assert_int_eq(released_named(released.near, &near, &err), 0);
+        ck_assert_msg(near.is_published, "%s is near %s", name, released.near);
+    }
+    return 0;
+}
+
+TEST(every_design_has_a_published_system_that_is_nearest) {
+    size_t n = 0;
+    struct err err = {.kind = ERR_NONE};
+    ck_assert_int_ge(system_list(check_near, &n, &err), 0);
+    ck_assert_uint_gt(n, 70);
 }
 
 /* Bars as tall as the table's numbers, a group for each configuration and a bar for each system. */

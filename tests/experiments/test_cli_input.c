@@ -115,7 +115,7 @@ TEST(options_are_read_strictly) {
     REFUSES(2, "--json takes no value", "run", "--json=1");
     REFUSES(2, "run: unexpected word 'x'", "run", "x");
     REFUSES(2, "unexpected word 'b': --systems takes one list, ", "compare", "--systems", "a", "b");
-    REFUSES(2, "from 0 to 1e+15 (ns, or with a unit: us, ms or s)", "run", "--set",
+    REFUSES(2, "from 0 to 1e+15 (ns, or with a unit: us, ms, s, min or h)", "run", "--set",
             "scheduler=shortest-left", "--set", "scheduler.patience=1h");
     REFUSES(2, "--seed is given twice", "run", "--seed", "1", "--seed=2");
     REFUSES(2, "--rate: '-1' is not a number above 0", "run", "--rate", "-1");
