@@ -58,6 +58,48 @@ TEST(a_bom_and_cr_lf_change_nothing) {
     free(expected);
 }
 
+/* What other programs call an option is answered with ours, which the command has. */
+TEST(options_of_other_programs_are_met_with_ours) {
+    static const char *const theirs[][2] = {
+        {"--tp", "--set tensor_parallel=N"},
+        {"--max-num-seqs", "--set max_requests=N"},
+        {"--max-num-batched-tokens", "--set max_batched_tokens=N"},
+        {"--gpu-memory-utilization", "--set memory_utilization=SHARE"},
+        {"--max-model-len", "--set context_tokens=N"},
+        {"--enable-prefix-caching", "--set prefix_caching=on"},
+        {"--page-size", "--set page_tokens=N"},
+        {"--quantization", "--set storage.weights=TYPE"},
+        {"--kv-cache-dtype", "--set storage.cache=TYPE"},
+        {"--num-gpus", "--replicas N"},
+        {"--num-prompts", "--requests N"},
+        {"--qps", "--rate R"},
+        {"--burstiness", "--arrivals gamma --set workload.arrivals.cv=CV"},
+        {"--max-concurrency", "--arrivals closed-loop --set workload.arrivals.clients=N"},
+        {"--dataset", "--workload NAME"},
+        {"--random-input-len", "--input-tokens N"},
+        {"--osl", "--output-tokens N"},
+        {"--markdown", "--format markdown"},
+    };
+    for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++) {
+        char says[160];
+        snprintf(says, sizeof says, "unknown option '%s'; here it is %s", theirs[i][0],
+                 theirs[i][1]);
+        REFUSES(2, says, "run", theirs[i][0], "2");
+    }
+    REFUSES(2, "unknown option '--goodput'; here it is --slo TERMS", "capacity", "--goodput", "x");
+    /* Each names what there is. */
+    REFUSES(2, "--set: 'x' is not a value for page_tokens", "run", "--set", "page_tokens=x");
+    free(PRINTS("run", "--requests", "2", "--rate", "1", "--set", "tensor_parallel=2", "--set",
+                "max_requests=8", "--set", "max_batched_tokens=8192", "--set",
+                "memory_utilization=0.8", "--set", "context_tokens=2048", "--set",
+                "storage.weights=fp8", "--arrivals", "gamma", "--set", "workload.arrivals.cv=2",
+                "--gpu", "h100"));
+    free(PRINTS("run", "--requests", "2", "--arrivals", "closed-loop", "--set",
+                "workload.arrivals.clients=2"));
+    /* Not where the command has no such option. */
+    REFUSES(2, "unknown option '--tp'", "list", "--tp", "models");
+}
+
 TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
     REFUSES(2, "unknown command 'trace'; did you mean 'trace info'?", "trace");
@@ -116,7 +158,7 @@ TEST(options_are_read_strictly) {
     REFUSES(2, "run: unexpected word 'x'", "run", "x");
     REFUSES(2, "unexpected word 'b': --systems takes one list, ", "compare", "--systems", "a", "b");
     REFUSES(2, "from 0 to 1e+15 (ns, or with a unit: us, ms, s, min or h)", "run", "--set",
-            "scheduler=shortest-left", "--set", "scheduler.patience=1h");
+            "scheduler=shortest-left", "--set", "scheduler.patience=1d");
     REFUSES(2, "--seed is given twice", "run", "--seed", "1", "--seed=2");
     REFUSES(2, "--rate: '-1' is not a number above 0", "run", "--rate", "-1");
     REFUSES(2, "--rate: 'nan' is not a number above 0", "run", "--rate", "nan");

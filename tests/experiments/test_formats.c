@@ -46,6 +46,16 @@ TEST(latex_is_a_tabular_whose_characters_are_escaped) {
     latex = CLI(TWO, "--seeds", "2", "--format", "latex");
     ck_assert(strstr(latex.out, "$\\pm$") != NULL && strstr(latex.out, "±") == NULL);
     output_free(&latex);
+    /* Signs that the first fonts of TeX have others for, minus and what there is not. */
+    latex = CLI("capacity", "--slo", "p95 ttft<2s", "--rate", "3", "--requests", "50",
+                "--output-tokens", "32", "--format", "latex");
+    ASSERT_SAYS(latex.out, " & p95 ttft$<$2s");
+    ck_assert_ptr_null(strstr(latex.out, "ttft<"));
+    output_free(&latex);
+    latex = CLI(TWO, "--seeds", "3", "--against", "system=dllm-serve", "--format", "latex");
+    ck_assert(strstr(latex.out, "$-$") != NULL && strstr(latex.out, "& -- &") != NULL);
+    ck_assert_ptr_null(strstr(latex.out, "(-"));
+    output_free(&latex);
 }
 
 /* Numbers are those of JSON; two tables have an empty line between them. */

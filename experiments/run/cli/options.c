@@ -28,6 +28,49 @@ static const char *dashes(const char *name) {
     return name[1] == '\0' ? "-" : "--";
 }
 
+/* What vLLM, SGLang and load generators call what is here an option, perhaps with a value. */
+static const struct foreign {
+    const char *names[6];
+    const char *option, *value;
+} foreign[] = {
+    {{"tp", "tp-size", "tensor-parallel-size"}, "set", "tensor_parallel=N"},
+    {{"max-num-seqs", "max-running-requests", "max-batch-size", "batch-size"},
+     "set",
+     "max_requests=N"},
+    {{"num-gpus", "data-parallel-size", "dp"}, "replicas", "N"},
+    {{"max-num-batched-tokens", "chunked-prefill-size"}, "set", "max_batched_tokens=N"},
+    {{"gpu-memory-utilization", "mem-fraction-static"}, "set", "memory_utilization=SHARE"},
+    {{"max-model-len", "context-length"}, "set", "context_tokens=N"},
+    {{"enable-prefix-caching"}, "set", "prefix_caching=on"},
+    {{"block-size", "page-size"}, "set", "page_tokens=N"},
+    {{"quantization", "dtype"}, "set", "storage.weights=TYPE"},
+    {{"kv-cache-dtype"}, "set", "storage.cache=TYPE"},
+    {{"num-prompts", "num-requests"}, "requests", "N"},
+    {{"request-rate", "qps", "rps"}, "rate", "R"},
+    {{"burstiness"}, "arrivals", "gamma --set workload.arrivals.cv=CV"},
+    {{"max-concurrency", "concurrency"},
+     "arrivals",
+     "closed-loop --set workload.arrivals.clients=N"},
+    {{"dataset", "dataset-name", "dataset-path"}, "workload", "NAME"},
+    {{"input-len", "random-input-len", "isl"}, "input-tokens", "N"},
+    {{"output-len", "random-output-len", "osl"}, "output-tokens", "N"},
+    {{"goodput", "objective"}, "slo", "TERMS"},
+    {{"csv"}, "format", "csv"},
+    {{"markdown"}, "format", "markdown"},
+    {{"latex"}, "format", "latex"},
+    {{"threads", "workers"}, "j", "N"},
+};
+
+static const struct foreign *find_foreign(const struct option *const *groups, const char *name) {
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (name_find(foreign[i].names, name) >= 0 &&
+            find(groups, foreign[i].option, strlen(foreign[i].option)) != NULL) {
+            return &foreign[i];
+        }
+    }
+    return NULL;
+}
+
 static int unknown(const struct option *const *groups, const char *arg, int length,
                    struct err *err) {
     const char *names[MOST_NAMES + 1] = {NULL};
@@ -48,6 +91,11 @@ static int unknown(const struct option *const *groups, const char *arg, int leng
     if (name_find(names, "set") >= 0 && param_find(system_params, system_n_params, key) != NULL) {
         return err_usage(err, "unknown option '%.*s'; --set %s=VALUE sets that key of the system",
                          length, arg, key);
+    }
+    const struct foreign *as = find_foreign(groups, name);
+    if (as != NULL) {
+        return err_usage(err, "unknown option '%.*s'; here it is %s%s %s", length, arg,
+                         dashes(as->option), as->option, as->value);
     }
     const char *near = name_nearest(name, names);
     return err_usage(err, "unknown option '%.*s'%s%s%s%s", length, arg,

@@ -1,5 +1,6 @@
 #include "experiments/run/cli/table.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -231,22 +232,49 @@ static const struct replaced in_latex[] = {{"\\", "\\textbackslash{}"},
                                            {"_", "\\_"},
                                            {"{", "\\{"},
                                            {"}", "\\}"},
-                                           {"~", "\\textasciitilde{}"},
+                                           {"~", "$\\sim$"},
                                            {"^", "\\textasciicircum{}"},
+                                           {"<", "$<$"}, /* other signs in TeX's first fonts */
+                                           {">", "$>$"},
+                                           {"|", "$|$"},
                                            {"±", "$\\pm$"},
                                            {NULL, NULL}};
 
-static void put_replaced(const char *text, const struct replaced *table, FILE *out) {
+/* The first character of a text, or what stands for it; returns the text behind. */
+static const char *put_first(const char *text, const struct replaced *table, FILE *out) {
+    const struct replaced *r = table;
+    while (r->from != NULL && strncmp(text, r->from, strlen(r->from)) != 0) {
+        r++;
+    }
+    if (r->from != NULL) {
+        fputs(r->to, out);
+        return text + strlen(r->from);
+    }
+    fputc(*text, out);
+    return text + 1;
+}
+
+static void put_markdown(const char *text, FILE *out) {
     while (*text != '\0') {
-        const struct replaced *r = table;
-        while (r->from != NULL && strncmp(text, r->from, strlen(r->from)) != 0) {
-            r++;
-        }
-        if (r->from != NULL) {
-            fputs(r->to, out);
-            text += strlen(r->from);
+        text = put_first(text, in_markdown, out);
+    }
+}
+
+/* With a minus before numbers, and a dash where there is none. */
+static void put_latex(const char *text, FILE *out) {
+    if (strcmp(text, "-") == 0) {
+        fputs("--", out);
+        return;
+    }
+    for (char before = ' '; *text != '\0';) {
+        const bool is_minus =
+            *text == '-' && (before == ' ' || before == '(') && isdigit((unsigned char)text[1]);
+        before = *text;
+        if (is_minus) {
+            fputs("$-$", out);
+            text++;
         } else {
-            fputc(*text++, out);
+            text = put_first(text, in_latex, out);
         }
     }
 }
@@ -261,7 +289,7 @@ static void print_markdown(const struct table *table, const bool *to_right, FILE
     size_t n = table->n_columns;
     for (size_t c = 0; c < n; c++) {
         fputs("| ", out);
-        put_replaced(table->columns[c], in_markdown, out);
+        put_markdown(table->columns[c], out);
         fputs(c + 1 < n ? " " : " |\n", out);
     }
     for (size_t c = 0; c < n; c++) {
@@ -269,7 +297,7 @@ static void print_markdown(const struct table *table, const bool *to_right, FILE
     }
     for (size_t i = 0; i < cells_of_rows(table); i++) {
         fputs("| ", out);
-        put_replaced(table->cells[i].text, in_markdown, out);
+        put_markdown(table->cells[i].text, out);
         fputs(i % n + 1 < n ? " " : " |\n", out);
     }
 }
@@ -282,11 +310,11 @@ static void print_latex(const struct table *table, const bool *to_right, FILE *o
     }
     fputs("}\n\\toprule\n", out);
     for (size_t c = 0; c < n; c++) {
-        put_replaced(table->columns[c], in_latex, out);
+        put_latex(table->columns[c], out);
         fputs(c + 1 < n ? " & " : " \\\\\n\\midrule\n", out);
     }
     for (size_t i = 0; i < cells_of_rows(table); i++) {
-        put_replaced(table->cells[i].text, in_latex, out);
+        put_latex(table->cells[i].text, out);
         fputs(i % n + 1 < n ? " & " : " \\\\\n", out);
     }
     fputs("\\bottomrule\n\\end{tabular}\n", out);
