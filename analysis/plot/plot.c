@@ -21,6 +21,7 @@ enum {
     TOP_PX = 32,
     TICS_PX = 34,
     LABEL_PX = 24,
+    LABEL_ROW_PX = 16, /* each further line of a label */
     NOTE_ROW_PX = 14,
     CHARACTER_PX = 7,       /* of the text, of 12 pixels, about */
     KEY_CHARACTER_PX = 8,   /* of the same, as gnuplot reckons the legend's columns */
@@ -56,8 +57,7 @@ struct plot_range {
     bool any;
 };
 
-/* A number over a bar; how many characters it has. */
-enum { PLOT_VALUE_CHARS = 32 };
+enum { PLOT_VALUE_CHARS = 32 }; /* of a number over a bar */
 
 static double or_zero(double value) {
     return isfinite(value) ? value : 0;
@@ -124,7 +124,6 @@ static double tic_step(double span, double max, int width_px) {
 
 /* A little room left and right, but never across zero; tics of logarithmic axes are gnuplot's to
  * choose. */
-/* Commands for the axes; of y with room for numbers over the bars. */
 static void plot_write_x_range(FILE *out, const struct panel *panel, int width_px) {
     struct plot_range range = x_range(panel);
     double span = range.max - range.min;
@@ -178,8 +177,7 @@ static int plot_value_text(double y, char text[PLOT_VALUE_CHARS]) {
     return snprintf(text, 32, y < 1000 ? "%.3g" : "%.0f", y);
 }
 
-/* What a number stands over; a NaN counts nothing. */
-/* What a number stands over: its bar, an error bar or a printed value. */
+/* What a number stands over: its bar, an error bar or a printed value; a NaN counts nothing. */
 static double plot_top_of(const struct plot_point *point) {
     return fmax(point->y, fmax(point->high, point->paper));
 }
@@ -336,6 +334,32 @@ static int slant_px(const struct panel *panel, int panel_width) {
     return length * CHARACTER_PX + 4 > room ? length * CHARACTER_PX / 2 : 0;
 }
 
+/* Where the line of a label ends that is as long as fits below a panel, whose axis is not in its
+ * middle; the text behind its blank. */
+static const char *label_line(const struct layout *layout, const char *text, size_t *length) {
+    const int room = (layout->panel_width - LEFT_PX + RIGHT_PX) / CHARACTER_PX;
+    const size_t fits = room > 8 ? (size_t)room : 8;
+    *length = strlen(text);
+    if (*length > fits) {
+        size_t at = fits;
+        while (at > 0 && text[at] != ' ') {
+            at--;
+        }
+        *length = at > 0 ? at : strcspn(text, " ");
+    }
+    return text + *length + (text[*length] == ' ');
+}
+
+static int label_px(const struct layout *layout, const char *text) {
+    int px = 0;
+    size_t length;
+    while (*text != '\0') {
+        text = label_line(layout, text, &length);
+        px += px == 0 ? LABEL_PX : LABEL_ROW_PX;
+    }
+    return px;
+}
+
 /* The pixels below the axes of one row of panels, for tics, slanted names and labels. */
 static int bottom_px(const struct layout *layout, int row) {
     int slant = 0, label = 0;
@@ -345,7 +369,8 @@ static int bottom_px(const struct layout *layout, int row) {
             const struct panel *panel = &layout->figure->panels[p];
             int px = slant_px(panel, layout->panel_width);
             slant = px > slant ? px : slant;
-            label = panel->x_label[0] != '\0' ? LABEL_PX : label;
+            px = label_px(layout, panel->x_label);
+            label = px > label ? px : label;
         }
     }
     return TICS_PX + slant + label;
@@ -539,9 +564,20 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
     fputc('\n', out);
 }
 
-static void write_label(FILE *out, const char *axis, const char *text, const char *offset) {
-    fprintf(out, "set %slabel ", axis);
-    gnuplot_quote(out, text);
+/* A label in as many lines as it takes below the panel. */
+static void write_x_label(FILE *out, const struct layout *layout, const char *text,
+                          const char *offset) {
+    size_t length;
+    const char *between = "set xlabel ";
+    do {
+        char line[256];
+        const char *rest = label_line(layout, text, &length);
+        snprintf(line, sizeof line, "%.*s", (int)length, text);
+        fputs(between, out);
+        gnuplot_quote(out, line);
+        between = ".\"\\n\".";
+        text = rest;
+    } while (*text != '\0');
     fprintf(out, " offset %s\n", offset);
 }
 
@@ -564,8 +600,10 @@ static void write_panel(FILE *out, const struct layout *layout, size_t p) {
     int slant = slant_px(panel, layout->panel_width);
     char offset[32];
     snprintf(offset, sizeof offset, "0,%.2f", slant > 0 ? -0.4 : 0.2);
-    write_label(out, "x", panel->x_label, offset);
-    write_label(out, "y", panel->y_label, "0.6,0");
+    write_x_label(out, layout, panel->x_label, offset);
+    fputs("set ylabel ", out);
+    gnuplot_quote(out, panel->y_label);
+    fputs(" offset 0.6,0\n", out);
     struct plot_range range = plot_y_range(panel);
     if (!range.any || (panel->log_y && !isfinite(range.min_positive))) {
         fputs("unset logscale\nset xrange [0:1]\nset yrange [0:1]\nunset xtics\nunset ytics\n"

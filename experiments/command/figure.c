@@ -37,6 +37,9 @@ static const struct option own_options[] = {
      "[--out != none]",
      false},
     {"font", "NAME", "default: sans-serif [--out != none]", false},
+    {"note", "TEXT",
+     "below each figure (default: where its numbers come from); \"\" for none [--out != none]",
+     false},
     {"format", "FORMAT", FORMAT_DOC, false},
     {"verbose", NULL, "every warning in a sentence, not all of them in one line", false},
     {NULL, NULL, NULL, false},
@@ -132,8 +135,8 @@ static void tick(void *state) {
 
 /* What all figures of one command share. */
 struct making {
-    const char *inches, *font; /* NULL: as the figures have them */
-    const char *out;           /* NULL: nothing is drawn */
+    const char *inches, *font, *note; /* NULL: as the figures have them */
+    const char *out;                  /* NULL: nothing is drawn */
     struct study_changes changes;
     const char *sets[OPTIONS_MOST_GIVEN];
     unsigned n_threads;
@@ -379,6 +382,7 @@ static int make_figure(const char *path, struct making *making, struct err *err)
     int status = study_open(path, &making->changes, &study, err);
     study.inches = making->inches;
     study.font = making->font;
+    study.note = making->note;
     say_changes(&making->changes, &study);
     if (status == 0 && (!making->scores_only || study_text(&study, "paper", NULL) != NULL)) {
         status = ranks_is_helper() ? help(making, path, &study, err)
@@ -480,6 +484,7 @@ static int read_making(const struct options *options, struct making *making, str
     *making = (struct making){.out = options_text(options, "out"),
                               .inches = options_text(options, "width"),
                               .font = options_text(options, "font"),
+                              .note = options_text(options, "note"),
                               .scores_only = options_has(options, "scores"),
                               .changes = {.gpu = options_text(options, "gpu"),
                                           .model = options_text(options, "model"),

@@ -48,6 +48,13 @@ static const struct option look_options[] = {
      "what the legend calls a line, or the line alone; those that are named come first, in this "
      "order",
      true},
+    {"bound", NULL, "beside y what no scheduler could beat, dashed, of runs with `sweep --bound`",
+     false},
+    {"note", "TEXT",
+     "below the figure (default: where its numbers come from); \"\" for none, which prints that "
+     "for "
+     "a caption [--out != none]",
+     false},
     {"width", "INCHES",
      "width of the whole figure as it is printed, where its text has 9 points (default: by its "
      "panels) [--out != none]",
@@ -140,7 +147,9 @@ static int read_request(const struct options *options, struct plot_request *requ
                                      .x_label = options_text(options, "x-label"),
                                      .y_label = options_text(options, "y-label"),
                                      .inches = options_text(options, "width"),
-                                     .font = options_text(options, "font")};
+                                     .font = options_text(options, "font"),
+                                     .note = options_text(options, "note"),
+                                     .with_bounds = options_has(options, "bound")};
     request->n_names = options_values(options, "name", request->names);
     memcpy(request->files, options->words, sizeof request->files);
     if (request->n_files == 0) {
@@ -155,6 +164,11 @@ static int read_request(const struct options *options, struct plot_request *requ
                  ? status
                  : plot_list_read(options_text(options, "facet"), "facet", &request->facets, err);
     status = status != 0 ? status : read_against(options, request, err);
+    if (status == 0 && request->with_bounds &&
+        (request->kind != PLOT_FIELDS || request->y.n == 0 ||
+         options_text(options, "against") != NULL)) {
+        return err_usage(err, "--bound goes with -x and -y of runs, without --against");
+    }
     status = status != 0 ? status : read_word(options, "look", look_words, &request->look, err);
     status = status != 0 ? status : read_word(options, "log", log_words, &log, err);
     request->log_x = log != NULL && log[0] == 'x';
@@ -202,6 +216,9 @@ static int draw(const struct study *study, struct tables *tables, const char *co
         if (status == 0) {
             printf("wrote %s\n", paths[i]);
         }
+    }
+    if (status == 0 && n > 0) {
+        study_print_note(study, tables, stdout);
     }
     return status;
 }

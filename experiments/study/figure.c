@@ -396,16 +396,17 @@ static void lay(const struct study *study, struct sheet *sheet) {
     bool is_wide = panels[0].kind == PANEL_BARS && panels[0].values;
     const char *font = study->font != NULL ? study->font : text_of(study, "font");
     snprintf(sheet->title, sizeof sheet->title, "%s%s", text_of(study, "title"), study->changed);
-    sheet->figure = (struct figure){.title = sheet->title,
-                                    .provenance = sheet->provenance,
-                                    .panels = panels,
-                                    .n_panels = n,
-                                    .n_columns = columns,
-                                    .font = font[0] != '\0' ? font : NULL,
-                                    .panel_width = width > 0                     ? width
-                                                   : is_wide && bars_width > 640 ? bars_width
-                                                   : is_wide || n == 1           ? 640
-                                                                                 : 0};
+    sheet->figure =
+        (struct figure){.title = sheet->title,
+                        .provenance = study->note != NULL ? study->note : sheet->provenance,
+                        .panels = panels,
+                        .n_panels = n,
+                        .n_columns = columns,
+                        .font = font[0] != '\0' ? font : NULL,
+                        .panel_width = width > 0                     ? width
+                                       : is_wide && bars_width > 640 ? bars_width
+                                       : is_wide || n == 1           ? 640
+                                                                     : 0};
 }
 
 static void tear_up(struct sheet *sheet) {
@@ -449,6 +450,20 @@ static int write_rows(const json_t *rows, const char *stem, struct err *err) {
     return output_close(&output, true, err);
 }
 
+static void describe_all(const struct study *study, struct tables *tables, struct sheet *sheet) {
+    describe(study, tables, sheet);
+    describe_marks(study, tables, sheet);
+    describe_decisions(study, tables, sheet);
+}
+
+void study_print_note(const struct study *study, struct tables *tables, FILE *out) {
+    struct sheet sheet = {.rows = NULL};
+    describe_all(study, tables, &sheet);
+    if (study->note != NULL && sheet.provenance[0] != '\0') {
+        fprintf(out, "%-13s%s\n", "caption", sheet.provenance);
+    }
+}
+
 int study_draw(const struct study *study, struct tables *tables, const char *stem, unsigned formats,
                struct err *err) {
     struct sheet sheet = {.categories = NULL};
@@ -465,9 +480,7 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
         return written;
     }
     sheet.groups = group(sheet.rows);
-    describe(study, tables, &sheet);
-    describe_marks(study, tables, &sheet);
-    describe_decisions(study, tables, &sheet);
+    describe_all(study, tables, &sheet);
     lay(study, &sheet);
     int status = tables_failed(tables, err);
     status = status != 0 ? status : figure_write(&sheet.figure, stem, formats, err);

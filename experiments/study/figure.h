@@ -27,6 +27,10 @@ int study_ask(const struct study *study, struct tables *tables, struct err *err)
  * kind `table` STEM.csv alone. */
 int study_draw(const struct study *study, struct tables *tables, const char *stem, unsigned formats,
                struct err *err);
+
+/* What would stand below the figure, where the study has another note: for its caption. */
+void study_print_note(const struct study *study, struct tables *tables, FILE *out);
+
 /* Whether a width in inches ("": none is given) and a font ("") can be a figure's; ERR_USAGE. */
 int study_check_looks(const char *inches, const char *font, struct err *err);
 bool study_is_table(const struct study *study);

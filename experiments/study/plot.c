@@ -10,17 +10,18 @@
 #include "analysis/spread.h"
 #include "experiments/study/figure.h"
 #include "experiments/study/plot_pairs.h"
+#include "experiments/study/plot_query.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 
 /* Which runs a plot is of, and what it has to say about them. */
 
 /* Whether every run has a value of its own in the column: the seed, or its number. */
-static bool plot_is_single(const char *column) {
+bool plot_is_single(const char *column) {
     return strcmp(column, "seed") == 0 || strcmp(column, "run") == 0;
 }
 
-static bool is_against(const struct plot_request *request) {
+bool plot_is_against(const struct plot_request *request) {
     return request->against.key[0] != '\0';
 }
 
@@ -47,7 +48,6 @@ static bool names_seed(const struct plot_list *list) {
     return false;
 }
 
-/* Doubles are left out, and so are seeds that draw nothing, unless seeds are what is shown. */
 /* Makes of the table `run` the table `chosen`, by the request's condition: doubles of one identity
  * count once, and seeds that draw nothing are one run, unless seeds are what is shown. */
 static int plot_choose(const struct plot_request *request, struct tables *tables, struct err *err) {
@@ -86,6 +86,8 @@ static int plot_choose(const struct plot_request *request, struct tables *tables
 
 /* ---- notes on samples ---- */
 
+enum { MOST_PHRASES = 16 }; /* of where requests come from */
+
 /* Whether runs of the table `shown` were offered another rate than they were asked for. */
 static bool plot_misses_rates(struct tables *tables) {
     char query[256];
@@ -117,13 +119,34 @@ static void add_answer(FILE *out, struct tables *tables, const char *query) {
     free(text);
 }
 
+/* "generated arrivals, assumed lengths": what any run says of itself, once. */
+static void add_provenance(FILE *out, struct tables *tables) {
+    char *all = tables_text(tables, "SELECT group_concat(t, ', ') AS text FROM (SELECT DISTINCT "
+                                    "trace_provenance AS t FROM told)");
+    const char *rest = all, *word;
+    size_t length, n = 0;
+    char said[MOST_PHRASES][FIELD_CHARS];
+    while (name_next(&rest, ",", &word, &length) && n < MOST_PHRASES) {
+        snprintf(said[n], sizeof said[n], "%.*s", (int)length, word);
+        size_t same = 0;
+        while (strcmp(said[same], said[n]) != 0) {
+            same++;
+        }
+        if (same == n && length > 0) {
+            fprintf(out, "%s%s", n > 0 ? ", " : ftell(out) > 0 ? "; " : "", said[n]);
+            n++;
+        }
+    }
+    free(all);
+}
+
 static void add_spread(FILE *out, const struct plot_request *request, struct tables *tables) {
     char note[SPREAD_NOTE_CHARS];
     char *most = tables_text(tables, "SELECT max(n) || '' AS text FROM (SELECT count(DISTINCT "
                                      "seed) AS n FROM shown GROUP BY setup)");
     size_t n = (size_t)atoi(most);
     free(most);
-    if (is_against(request)) {
+    if (plot_is_against(request)) {
         char name[AGAINST_NAME_CHARS];
         fprintf(out, "%sdifferences to %s, paired by seed%s", ftell(out) > 0 ? "; " : "",
                 against_name(&request->against, request->against.value, name),
@@ -159,7 +182,8 @@ static void add_rates(FILE *out, const struct plot_request *request, struct tabl
  * count once, how far drawn decisions are off: one line, to be freed by the caller. */
 static char *plot_note(const struct plot_request *request, struct tables *tables) {
     static const char *const of_all[] = {
-        "SELECT n || ' of ' || n_all || ' runs saturated: their latencies go by their length' AS "
+        "SELECT n || ' of ' || n_all || ' runs saturated: latencies there say how long the run "
+        "was' AS "
         "text FROM (SELECT count(*) AS n_all, sum(offered_state IS 'saturated') AS n FROM told) "
         "WHERE n > 0",
         "SELECT 'whether ' || n || ' of ' || n_all || ' runs are saturated cannot be told' AS text "
@@ -181,9 +205,7 @@ static char *plot_note(const struct plot_request *request, struct tables *tables
         out, tables,
         "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' "
         "|| profile_kind AS p FROM told)");
-    add_answer(out, tables,
-               "SELECT group_concat(t, '; ') AS text FROM (SELECT DISTINCT trace_provenance AS t "
-               "FROM told)");
+    add_provenance(out, tables);
     add_spread(out, request, tables);
     add_rates(out, request, tables);
     for (size_t i = 0; i < sizeof of_all / sizeof of_all[0]; i++) {
@@ -252,7 +274,7 @@ static bool names_group(const struct plot_request *request, const char *field) {
 
 /* By what runs are told apart; GROUPING_COUNT: by nothing. Shares of service are of tenants where
  * nothing else is named. */
-static enum grouping told_by(const struct plot_request *request) {
+enum grouping plot_told_by(const struct plot_request *request) {
     for (int by = 0; by < GROUPING_COUNT; by++) {
         if (names_group(request, grouping_words[by].field)) {
             return (enum grouping)by;
@@ -265,7 +287,7 @@ static enum grouping told_by(const struct plot_request *request) {
 }
 
 static const char *told_field(const struct plot_request *request) {
-    const enum grouping by = told_by(request);
+    const enum grouping by = plot_told_by(request);
     return by < GROUPING_COUNT ? grouping_words[by].field : "";
 }
 
@@ -346,8 +368,8 @@ static int add_runs(const struct plot_request *request, struct tables *tables, s
         status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, told_field(request),
                            rows, err);
     }
-    if (told_by(request) < GROUPING_COUNT) {
-        json_t *groups = run_fields_by_group(rows, told_by(request));
+    if (plot_told_by(request) < GROUPING_COUNT) {
+        json_t *groups = run_fields_by_group(rows, plot_told_by(request));
         json_decref(rows);
         rows = groups;
     }
@@ -456,6 +478,20 @@ static int check_list(const struct plot_list *list, const json_t *row, const cha
     return (int)err->kind;
 }
 
+static int check_bounds(const struct plot_request *request, const json_t *run, struct err *err) {
+    bool has_field = false, has_bound = false;
+    for (size_t i = 0; i < request->y.n; i++) {
+        const char *bound = plot_bound_of(request->y.column[i]);
+        has_field = has_field || bound != NULL;
+        has_bound = has_bound || (bound != NULL && json_object_get(run, bound) != NULL);
+    }
+    return has_bound    ? 0
+           : !has_field ? err_usage(err, "--bound: throughput_tok_s, latency_s.mean and "
+                                         "latency_s.p99 have bounds, and -y names none of them")
+                        : err_usage(err, "--bound: these runs have none on record: `unmask sweep "
+                                         "--bound` records it");
+}
+
 static int check_fields(const struct plot_request *request, struct tables *tables,
                         struct err *err) {
     json_t *run = first_row(tables, "chosen"), *part = NULL;
@@ -467,10 +503,13 @@ static int check_fields(const struct plot_request *request, struct tables *table
     }
     int status = check_list(&request->by, run, "a run", err);
     status = status != 0 ? status : check_list(&request->facets, run, "a run", err);
-    if (status == 0 && is_against(request)) {
+    if (status == 0 && plot_is_against(request)) {
         struct plot_list key;
         status = plot_list_read(request->against.key, "--against", &key, err);
         status = status != 0 ? status : check_list(&key, run, "a run", err);
+    }
+    if (status == 0 && request->with_bounds) {
+        status = check_bounds(request, run, err);
     }
     if (request->kind == PLOT_FIELDS) {
         status = status != 0 ? status : check_list(&request->x, run, "a run", err);
@@ -488,194 +527,7 @@ static int check_fields(const struct plot_request *request, struct tables *table
     return status;
 }
 
-/* ---- the query ---- */
-
-/* What an axis divides a field by: bytes are shown in GiB. */
-static double scale_of(const char *column) {
-    return strcmp(field_unit(column), "bytes") == 0 ? 1 << 30 : 1;
-}
-
-static const char *axis_label(const char *column, char text[FIELD_CHARS]) {
-    if (scale_of(column) > 1) {
-        size_t used = strlen(field_title(column, text));
-        snprintf(text + used, FIELD_CHARS - used, " (GiB)");
-        return text;
-    }
-    return field_label(column, text);
-}
-
-/* Words of a list of columns in SQL: 'dllm-serve, rate=0.4'. */
-static void write_words(FILE *out, const struct plot_list *list) {
-    for (size_t i = 0; i < list->n; i++) {
-        char name[FIELD_CHARS];
-        const char *column = list->column[i];
-        fprintf(out,
-                "%s CASE typeof(\"%s\") WHEN 'text' THEN %s\"%s\" WHEN 'null' THEN 'none' ELSE "
-                "'%s=' || \"%s\" END",
-                i > 0 ? " || ', ' ||" : "", column,
-                strcmp(column, "inputs") == 0  ? "'inputs ' || "
-                : strcmp(column, "build") == 0 ? "'build ' || "
-                                               : "",
-                column, field_find(column) != NULL ? field_spelled(column, name) : list->name[i],
-                column);
-    }
-    fputs(list->n == 0 ? "''" : "", out);
-}
-
-/* The runs that are drawn, with panel and series. */
-static void write_runs(FILE *out, const struct plot_request *request) {
-    fputs("SELECT *, ", out);
-    write_words(out, &request->facets);
-    fputs(" AS of_panel, ", out);
-    write_words(out, &request->by);
-    fputs(" AS of_series FROM chosen ORDER BY rowid", out);
-}
-
-/* The title of a panel of the field `column`: the facet, the field where there are several. */
-static void write_panel(FILE *out, const struct plot_request *request, const char *column) {
-    char label[FIELD_CHARS];
-    const char *title = request->y.n > 1 ? axis_label(column, label) : "";
-    fprintf(out, "of_panel || '%s%s%s' AS panel",
-            request->facets.n > 0 && request->y.n > 1 ? ": " : "",
-            request->y.n > 1 && is_against(request) ? "difference of " : "", title);
-}
-
-/* The place of the field among those asked for. */
-static size_t place_of(const struct plot_request *request, const char *column) {
-    size_t i = 0;
-    while (strcmp(request->y.column[i], column) != 0) {
-        i++;
-    }
-    return i;
-}
-
-/* The place of seeds together: their own, or the mean of what was measured; of a rate that was not
- * met, what was offered. */
-static void write_place(FILE *out, const char *column) {
-    if (strcmp(column, "rate") == 0) {
-        fprintf(out,
-                "CASE WHEN abs(mean(offered_rate_req_s) - min(rate)) > %g * min(rate) THEN "
-                "mean(offered_rate_req_s) ELSE min(rate) END",
-                RATE_TOLERANCE);
-        return;
-    }
-    fprintf(out, "CASE WHEN min(\"%s\") = max(\"%s\") THEN min(\"%s\") ELSE mean(\"%s\") END%s",
-            column, column, column, column, scale_of(column) > 1 ? " / 1073741824.0" : "");
-}
-
-/* Shares of as many as a column counts, and how a run's own interval is called; others go by their
- * spread over seeds. */
-static const struct counted {
-    const char *field, *of, *own;
-} counted_shares[] = {
-    {"attainment", "requests", NULL},
-    {"quality_accuracy", "quality_judged", "quality_accuracy"},
-    {"quality_agreement", "quality_compared", "quality_agreement"},
-};
-
-static const struct counted *counted_find(const char *field) {
-    for (size_t i = 0; i < sizeof counted_shares / sizeof *counted_shares; i++) {
-        if (strcmp(field, counted_shares[i].field) == 0) {
-            return &counted_shares[i];
-        }
-    }
-    return NULL;
-}
-
-/* The ends of a mean's interval; those of pairs go by their spread. */
-static void write_interval(FILE *out, const char *field, const char *column, bool is_pair) {
-    static const char *const ends[] = {"low", "high"};
-    const bool is_share = strcmp(field_unit(field), "share") == 0;
-    const struct counted *counted = is_share && !is_pair ? counted_find(field) : NULL;
-    const bool has_own = counted != NULL && counted->own != NULL;
-    for (size_t i = 0; i < 2; i++) {
-        fprintf(out, "%s%s%s%s(\"%s\"", i > 0 ? ", " : "", has_own ? "coalesce(" : "",
-                !is_share ? ""
-                : is_pair ? "share_difference_"
-                          : "share_",
-                ends[i], column);
-        if (is_share && !is_pair) {
-            fprintf(out, ", %s", counted != NULL ? counted->of : "NULL");
-        }
-        if (has_own) {
-            fprintf(out, "), min(\"%s_%s\")", counted->own, ends[i]);
-        }
-        fprintf(out, ") / %.1f AS %s", scale_of(field), ends[i]);
-    }
-}
-
-static void write_fields(FILE *out, const struct plot_request *request, const char *field) {
-    const char *x = request->x.column[0];
-    const char *style = request->look != NULL ? request->look : "";
-    const bool is_pair = is_against(request);
-    char column[FIELD_CHARS];
-    if (is_pair) {
-        snprintf(column, sizeof column, "difference_%zu", place_of(request, field));
-    } else {
-        snprintf(column, sizeof column, "%s", field);
-    }
-    fputs("SELECT panel, series, x, y, low, high, style, setup, place, field FROM (SELECT ", out);
-    write_panel(out, request, field);
-    fputs(", of_series AS series, ", out);
-    write_place(out, x);
-    fprintf(out, " AS x, mean(\"%s\") / %.1f AS y, ", column, scale_of(field));
-    write_interval(out, field, column, is_pair);
-    fprintf(out,
-            ", '%s' AS style, setup, min(place) AS place, %zu AS field FROM %s GROUP BY of_panel, "
-            "of_series, setup%s%s%s) WHERE x IS NOT NULL AND y IS NOT NULL",
-            strcmp(style, "lines") == 0 ? "both" : style, place_of(request, field),
-            is_pair ? "paired" : "shown", plot_is_single(x) ? ", \"" : "",
-            plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
-}
-
-/* A run of several groups stands in `shown` once for each. */
-static const char *group_joins(const struct plot_request *request) {
-    static const char *const joins[GROUPING_COUNT + 1] = {
-        [BY_TENANT] = " AND (s.tenant IS NULL OR s.tenant = q.tenant)",
-        [BY_PRIORITY] = " AND (s.priority IS NULL OR s.priority = q.priority)",
-        [GROUPING_COUNT] = "",
-    };
-    return joins[told_by(request)];
-}
-
-/* Shares of all requests of a run, then of all runs of a series. */
-static void write_cdf(FILE *out, const struct plot_request *request, const char *column) {
-    fputs("SELECT ", out);
-    write_panel(out, request, column);
-    fprintf(
-        out,
-        ", of_series AS series, \"%s\" AS x,"
-        " 100.0 * sum(weight) OVER (PARTITION BY of_panel, of_series ORDER BY \"%s\""
-        " ROWS UNBOUNDED PRECEDING) / n_runs AS y,"
-        " NULL AS low, NULL AS high, 'line' AS style, setup, s.place AS place,"
-        " %zu AS field FROM \"of_%s\" AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file%s"
-        " JOIN (SELECT of_panel AS p, of_series AS g, count(*) AS n_runs FROM shown"
-        " GROUP BY 1, 2) ON p = of_panel AND g = of_series",
-        column, column, place_of(request, column), column, group_joins(request));
-}
-
-static void write_requests(FILE *out, const struct plot_request *request, const char *column) {
-    const char *x = request->x.column[0];
-    fputs("SELECT ", out);
-    write_panel(out, request, column);
-    fprintf(out,
-            ", of_series AS series, q.\"%s\" AS x, q.\"%s\" AS y, NULL AS low, NULL AS high,"
-            " 'points' AS style, setup, s.place AS place, %zu AS field"
-            " FROM requests AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file%s"
-            " WHERE q.\"%s\" IS NOT NULL AND q.\"%s\" IS NOT NULL",
-            x, column, place_of(request, column), group_joins(request), x, column);
-}
-
-static void write_over_time(FILE *out, const struct plot_request *request, const char *column) {
-    fputs("SELECT ", out);
-    write_panel(out, request, column);
-    fprintf(out,
-            ", of_series AS series, c.time_s AS x, c.\"%s\" / %.1f AS y, NULL AS low, NULL AS high,"
-            " 'line' AS style, s.run || s.file AS setup, s.place AS place,"
-            " %zu AS field FROM course AS c JOIN shown AS s ON c.run = s.run AND c.file = s.file"
-            " WHERE c.\"%s\" IS NOT NULL",
-            column, scale_of(column), place_of(request, column), column);
-}
+/* ---- tables of the query ---- */
 
 static int keep(struct tables *tables, const char *name,
                 void (*write)(FILE *out, const struct plot_request *request),
@@ -688,18 +540,6 @@ static int keep(struct tables *tables, const char *name,
     int status = tables_keep(tables, name, query, "plot", err);
     free(query);
     return status;
-}
-
-static void write_points(FILE *out, const struct plot_request *request) {
-    static void (*const write[])(FILE *, const struct plot_request *,
-                                 const char *) = {[PLOT_FIELDS] = write_fields,
-                                                  [PLOT_REQUESTS] = write_requests,
-                                                  [PLOT_CDF] = write_cdf,
-                                                  [PLOT_OVER_TIME] = write_over_time};
-    for (size_t i = 0; i < request->y.n; i++) {
-        fputs(i > 0 ? " UNION ALL " : "", out);
-        write[request->kind](out, request, request->y.column[i]);
-    }
 }
 
 /* ---- what cannot be drawn ---- */
@@ -785,7 +625,8 @@ static void put_labels(const struct plot_request *request, struct tables *tables
                                  field_title(request->y.column[i], label));
     }
     if (request->kind == PLOT_CDF) {
-        put(config, "x_label", request->y.n == 1 ? axis_label(request->y.column[0], label) : "");
+        put(config, "x_label",
+            request->y.n == 1 ? plot_axis_label(request->y.column[0], label) : "");
         put(config, "y_label", "requests (%)");
         put(config, "y_min", "0");
         put(config, "y_max", "100");
@@ -794,17 +635,18 @@ static void put_labels(const struct plot_request *request, struct tables *tables
         const char *x = request->kind == PLOT_OVER_TIME ? "time_s" : request->x.column[0];
         bool is_offered = strcmp(x, "rate") == 0 && plot_misses_rates(tables);
         put(config, "x_label",
-            request->x_label != NULL ? request->x_label
-                                     : axis_label(is_offered ? "offered_rate_req_s" : x, label));
+            request->x_label != NULL
+                ? request->x_label
+                : plot_axis_label(is_offered ? "offered_rate_req_s" : x, label));
         if (request->y.n == 1) {
             char of_y[2 * FIELD_CHARS];
-            snprintf(of_y, sizeof of_y, "%s%s", is_against(request) ? "difference of " : "",
-                     axis_label(request->y.column[0], label));
+            snprintf(of_y, sizeof of_y, "%s%s", plot_is_against(request) ? "difference of " : "",
+                     plot_axis_label(request->y.column[0], label));
             put(config, "y_label", request->y_label != NULL ? request->y_label : of_y);
         }
         used +=
             (size_t)snprintf(title + used, sizeof title - used, " over %s", field_title(x, label));
-        if (is_against(request) && used < sizeof title) {
+        if (plot_is_against(request) && used < sizeof title) {
             char name[AGAINST_NAME_CHARS];
             snprintf(title + used, sizeof title - used, ", compared with %s",
                      against_name(&request->against, request->against.value, name));
@@ -840,7 +682,9 @@ static void put_query(const struct plot_request *request, struct tables *tables,
           "panel), field, ",
           out);
     plot_write_names(out, request, tables, true);
-    fputs(bars ? ", place" : ", min(place) OVER (PARTITION BY panel, points.series), x, y", out);
+    fputs(bars ? ", place, style"
+               : ", min(place) OVER (PARTITION BY panel, points.series), style = 'dashed', x, y",
+          out);
     mem_stream_close(out);
     put(config, "query", query);
     free(query);
@@ -876,12 +720,12 @@ int plot_ask(struct plot_request *request, struct tables *tables, struct study *
     *out = (struct study){.name = "plot", .n_configs = 1};
     out->configs[0].path = mem_text("plot");
     int status = check_fields(request, tables, err);
-    status = status != 0 ? status : keep(tables, "shown", write_runs, request, err);
-    if (status == 0 && is_against(request)) {
+    status = status != 0 ? status : keep(tables, "shown", plot_write_runs, request, err);
+    if (status == 0 && plot_is_against(request)) {
         status = plot_pair(request, tables, err);
     }
     status = status != 0 ? status : tables_keep(tables, "told", told_sql, "plot", err);
-    status = status != 0 ? status : keep(tables, "points", write_points, request, err);
+    status = status != 0 ? status : keep(tables, "points", plot_write_points, request, err);
     status = status != 0 ? status : check_any(request, tables, err);
     status = status != 0 ? status : check_mixed(request, tables, err);
     status = status != 0 ? status : plot_check_names(request, tables, err);
@@ -889,6 +733,7 @@ int plot_ask(struct plot_request *request, struct tables *tables, struct study *
         return status;
     }
     put_figure(request, tables, &out->configs[0]);
+    out->note = request->note;
     status = tables_failed(tables, err);
     return status != 0 ? status : study_ask(out, tables, err);
 }

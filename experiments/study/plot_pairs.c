@@ -5,6 +5,7 @@
 
 #include "analysis/field.h"
 #include "experiments/study/figure.h"
+#include "experiments/study/plot_query.h"
 #include "sim/base/mem.h"
 
 void plot_write_condition(FILE *out, const char *sql) {
@@ -179,15 +180,21 @@ void plot_write_names(FILE *out, const struct plot_request *request, struct tabl
         const char *text = request->names[i];
         const size_t length = line_named(text, tables);
         const char *name = text[length] == '=' ? text + length + 1 : text;
-        fputs(" WHEN series = ", out);
-        write_text(out, text, length);
-        fputs(" THEN ", out);
-        if (is_order) {
-            fprintf(out, "%zu", i);
-        } else {
-            write_text(out, name, strlen(name));
+        for (int of_bound = 0; of_bound <= request->with_bounds; of_bound++) {
+            const char *behind = of_bound ? " || ': " PLOT_BOUND "'" : "";
+            fputs(" WHEN series = ", out);
+            write_text(out, text, length);
+            fprintf(out, "%s THEN ", behind);
+            if (is_order) {
+                fprintf(out, "%zu", i);
+            } else {
+                write_text(out, name, strlen(name));
+                fputs(behind, out);
+            }
         }
     }
     fprintf(out, "%s ELSE %s END", request->n_names == 0 ? " WHEN 0 THEN 0" : "",
-            is_order ? "999" : "series");
+            is_order                                     ? "999"
+            : request->with_bounds && request->by.n == 0 ? "coalesce(nullif(series, ''), 'runs')"
+                                                         : "series");
 }

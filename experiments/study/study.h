@@ -45,6 +45,7 @@ struct study {
     size_t n_tables, n_places; /* places: combinations of all of them */
     char changed[160];         /* " (changed: gpu=h100)": appended to the title; "": nothing is */
     const char *inches, *font; /* of its figure, instead of its file's; NULL: as that has it */
+    const char *note;          /* below its figure, instead of where its numbers come from */
 };
 
 /* Read a study and check it; `path` is opened as it stands. study_close in any case. */
