@@ -37,7 +37,8 @@ __version__: str
 '''
 TYPES = {"N": "int", "R": "float", "PERCENT": "float", "TIME": "_Time", "FILE": "_Path", "FOLDER": "_Path", "DIR": "_Path",
          "PATH": "_Path", "LIST": "Any", "KEY=VALUE": "Mapping[str, Any]", "KEY=VALUE,...": "Mapping[str, Any]",
-         "KEY=A,B,...": "Mapping[str, Any]", "TERMS": "_Words"}
+         "KEY=A,B,...": "Mapping[str, Any]", "TERMS": "_Words", "GPU=PRICE,...": "Union[_Words, Mapping[str, Any]]",
+         "NAME=VALUE,...": "Union[_Words, Mapping[str, Any]]", "time=NAME:UNIT,...": "Union[_Words, Mapping[str, Any]]"}
 # What takes an object of this module besides its word.
 OBJECTS = {"scheduler": "Union[str, Scheduler]", "cache": "Union[str, Cache]", "decoder": "Union[str, Decoder]",
            "router": "Union[str, Router]", "workload": "Union[_Path, Trace]", "gpu": "_Path", "model": "_Path", "host": "_Path",
@@ -47,6 +48,7 @@ RETURNS = {"run": "Run", "compare": "DataFrame", "capacity": "DataFrame", "sweep
 REST = '''
 
 def call(command: str, *words: Any, **options: Any) -> Any: ...
+def cite(db: _Path, run: Optional[int] = None) -> str: ...
 def listing(what: str) -> DataFrame: ...
 def plot(table: Union[DataFrame, _Path], x: str, y: str, by: Union[None, str, Iterable[str]] = None, ax: Optional[Axes] = None,
          against: Optional[str] = None, **style: Any) -> Axes: ...

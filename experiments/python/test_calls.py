@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pathlib
 import signal
 import socket
 import struct
@@ -586,6 +587,22 @@ class Raised(unittest.TestCase):
         self.assertLessEqual(Slow.n_trial, 7)
         self.assertGreater(Slow.n_trial, 0)
         self.assertGreater(Slow.n_run, 0)
+
+    def test_pip_makes_the_wheel_of_a_clone(self):
+        """As PEP 517 asks: the file that make has made is copied, and named."""
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        import pip_backend
+        with tempfile.TemporaryDirectory() as folder:
+            root, out = pathlib.Path(folder, "root"), pathlib.Path(folder, "out")
+            out.mkdir()
+            make = pathlib.Path(folder, "make")
+            make.write_text('#!/bin/sh\nmkdir -p build/wheel && echo "$1 $2" >build/wheel/unmask-1-py3-none-any.whl\n')
+            make.chmod(0o755)
+            root.mkdir()
+            with unittest.mock.patch.object(pip_backend, "_ROOT", root), \
+                    unittest.mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                self.assertEqual(pip_backend.build_wheel(str(out)), "unmask-1-py3-none-any.whl")
+            self.assertEqual((out / "unmask-1-py3-none-any.whl").read_text(), "wheel GLIBC=host\n")
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ class Units(unittest.TestCase):
                 (compare, "differences.throughput_tok_s.mean", "tokens/s"), (capacity, "capacity_req_s.mean", "requests/s"),
                 (capacity, "bound_req_s", "requests/s")):
             self.assertEqual(table.attrs["units"].get(column), unit, column)
-        for table, column in (sweep, "system"), (sweep, "warnings"), (compare, "differences.latency_s.mean.differs"), (capacity, "on_front"):
+        for table, column in ((sweep, "system"), (sweep, "warnings"), (compare, "differences.latency_s.mean.differs"),
+                              (compare, "differences.goodput_req_s.differs"), (capacity, "on_front")):
             self.assertIn(column, table)
             self.assertNotIn(column, table.attrs["units"])
         self.assertEqual((sweep.attrs["varied"], runs.attrs["varied"][:2]), (["system", "gpu", "rate", "requests"], ["system", "rate"]))
@@ -77,8 +78,19 @@ class Units(unittest.TestCase):
                     if column.startswith("cost"):
                         self.assertEqual(table.attrs["units"].get(column), unit, column)
                 self.assertIn("cost", table)
+            value = table["at_capacity.p99 latency_s"][0]  # of the fleet; more requests alone would tell the other's rate
+            self.assertTrue(0 < value < 60)
+            self.assertEqual(value, table["by_seed"][0][0]["at_capacity"]["values"]["p99 latency"])
+            self.assertTrue(0.95 < table["at_capacity.attainment"][0] <= 1)
+            self.assertEqual([table.attrs["units"][f"at_capacity.{of}"] for of in ("p99 latency_s", "attainment")], ["s", "share"])
         self.assertEqual(unmask.listing("gpus").attrs["units"]["memory"], "bytes")
         self.assertEqual(unmask.listing("models").attrs["units"]["KV/token"], "bytes")
+
+    def test_prices_are_a_dict(self):
+        table = unmask.capacity(slo="p99 latency<60s", rate=0.5, requests=50, system="vllm-ar", over={"gpu": ["h100", "h200"]},
+                                price={"h100": 2, "h200": 3.5})
+        self.assertEqual((table["cost"] / table["gpus"]).tolist(), [2, 3.5])
+        self.assertEqual(table["requests"].tolist(), [one[0]["requests"] for one in table["by_seed"]])
 
     def test_a_slip_among_good_values_ends_a_sweep(self):
         with self.assertRaisesRegex(unmask.UsageError, "unknown scheduler 'kneee'; did you mean 'knee'"):

@@ -139,6 +139,8 @@ class Tables(unittest.TestCase):
             self.assertEqual(set(unmask.read(db)["scheduler"]), {"shortest-first", "mine-new", "knee"})
             said = subprocess.run([unmask.program(), "cite", db], capture_output=True, text=True).stdout
             self.assertIn("scheduler mine-new", said)
+            self.assertEqual(unmask.cite(db), said)
+            self.assertIn("1 run of ", unmask.cite(db, run=1))
         table = unmask.compare(rate=0.3, over={"scheduler": [ShortestFirst(), "knee"]}, against="scheduler=shortest-first", **few)
         self.assertEqual(list(table["scheduler"]), ["shortest-first", "knee"])
         table = unmask.capacity(slo="p99 latency<60s", no_curve=True, over={"scheduler": [ShortestFirst(), "knee"]}, **few)

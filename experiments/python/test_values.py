@@ -74,6 +74,15 @@ class Words(unittest.TestCase):
         self.assertEqual(words(gpus=pandas.Categorical(["l40s", "h100"])), ["--gpus", "l40s,h100"])
         self.assertEqual(words(systems={"b", "a"}), ["--systems", "a,b"])
 
+    def test_pairs_are_one_list_or_one_each(self):
+        for options, words in (
+                (dict(price={"h100": 2.5, "l40s": 1}), ["--price", "h100=2.5,l40s=1"]),
+                (dict(where={"status": 200, "region": "eu"}), ["--where", "status=200,region=eu"]),
+                (dict(columns={"time": "ts:s", "input": "prompt"}), ["--columns", "time=ts:s,input=prompt"]),
+                (dict(set={"cache.retention": 0.5, "replicas": 2}), ["--set", "cache.retention=0.5", "--set", "replicas=2"]),
+                (dict(over={"gpu": ["a", "b"], "replicas": [1, 2]}), ["--over", "gpu=a,b", "--over", "replicas=1,2"])):
+            self.assertEqual(_values.arguments(options, None), words)
+
     def test_what_cannot_be_meant_is_refused_by_name(self):
         for value in (Few, unmask.Trace, object(), 1j, datetime.datetime(2026, 1, 1), datetime.time(1), pandas.NaT, pandas.NA,
                       [], [[0.1]], {"a": 1}.items(), numpy.zeros((2, 2)), pandas.DataFrame({"a": [1]}), [None], [0.1, None], len, System,

@@ -186,7 +186,8 @@ static char *plot_note(const struct plot_request *request, struct tables *tables
         "was' AS "
         "text FROM (SELECT count(*) AS n_all, sum(offered_state IS 'saturated') AS n FROM told) "
         "WHERE n > 0",
-        "SELECT 'whether ' || n || ' of ' || n_all || ' runs are saturated cannot be told' AS text "
+        "SELECT 'of ' || n || ' of ' || n_all || ' runs it cannot be told whether they are saturated' "
+        "AS text "
         "FROM (SELECT count(*) AS n_all, sum(offered_state IS 'cannot tell' OR offered_state IS "
         "'unknown') AS n FROM told) WHERE n > 0",
         "SELECT n || ' of ' || n_all || ' runs rejected requests' AS text FROM (SELECT count(*) AS "

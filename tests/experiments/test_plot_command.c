@@ -671,6 +671,80 @@ TEST(a_narrow_figure_is_read_at_its_width) {
     }
 }
 
+/* What no scheduler beats stands beside what was reached, under its line's name. */
+TEST(bounds_are_drawn_beside_what_they_bound) {
+    const char *db = scratch_path("bounded.db"), *svg = scratch_path("bounded.svg"), *json,
+               *bare = make_runs(&json);
+    json_t *summaries = rows_of(PRINTS("sweep", scratch_write("bounded.ini", grid), "--seeds", "2",
+                                       "--db", db, "--bound", "--json"));
+    double bound = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *runs = json_object_get(json_array_get(summaries, 0), "runs");
+        const json_t *of = json_object_get(json_array_get(runs, i), "bound");
+        bound += json_number_value(json_object_get(of, "throughput_tok_s")) / 2;
+    }
+    json_decref(summaries);
+#define BOUNDED "-x", "rate", "-y", "throughput_tok_s,ttft_s.p99", "--by", "system", "--bound"
+    json_t *rows = rows_of(PRINTS("plot", db, BOUNDED, "--name", "dllm-serve=Ours", "--json"));
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        if (strcmp(word(rows, i, "series"), "Ours: bound") == 0 && n++ == 0) {
+            ck_assert_double_eq_tol(number(rows, i, "y"), bound, 1e-6 * bound);
+            ck_assert(isnan(number(rows, i, "low")));
+            ck_assert_double_ge(number(rows, i, "y"), number(rows, i - 2, "y"));
+        }
+    }
+    ck_assert_uint_eq(n, 2); /* of throughput alone: of the time to the first block none is known */
+    ck_assert_uint_eq(json_array_size(rows), 12);
+    json_decref(rows);
+    free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--bound", "--where",
+                "system = 'dllm-serve'", "--out", svg));
+    char *text = scratch_read(svg);
+    ASSERT_SAYS(text, "runs");
+    ASSERT_SAYS(text, "bound");
+    free(text);
+    REFUSES(2, "`unmask sweep --bound` records it", "plot", bare, BOUNDED);
+    REFUSES(2, "-y names none of them", "plot", db, "-x", "rate", "-y", "ttft_s.p99", "--bound");
+    REFUSES(2, "--bound goes with -x and -y of runs", "plot", db, "--cdf", "latency_s", "--bound");
+}
+
+/* A note that is left out of the figure is printed for its caption, with each source once. */
+TEST(a_note_can_be_left_to_the_caption) {
+    const char *json, *db = make_runs(&json), *svg = scratch_path("note.svg");
+    char *text = PRINTS(P99, "system=dllm-serve", "--out", svg), *drawn = scratch_read(svg);
+    ck_assert_ptr_null(strstr(text, "caption"));
+    ASSERT_SAYS(drawn, "profile l40s");
+    free(drawn);
+    free(text);
+    text = PRINTS(P99, "system=dllm-serve", "--note", "", "--out", svg);
+    drawn = scratch_read(svg);
+    ASSERT_SAYS(text, "caption      profile l40s: ");
+    const char *source = strstr(text, "generated arrivals");
+    ck_assert_ptr_nonnull(source);
+    ck_assert_ptr_null(strstr(source + 1, "generated arrivals"));
+    ck_assert_ptr_null(strstr(drawn, "profile l40s"));
+    free(drawn);
+    free(text);
+    free(PRINTS(P99, "system=dllm-serve", "--note", "seen by eye", "--out", svg));
+    drawn = scratch_read(svg);
+    ASSERT_SAYS(drawn, "seen by eye");
+    free(drawn);
+}
+
+/* A label that is wider than its panel takes several lines. */
+TEST(a_label_is_read_below_a_narrow_panel) {
+    const char *json, *db = make_runs(&json), *svg = scratch_path("label.svg");
+    for (int wide = 0; wide < 2; wide++) {
+        free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--x-label",
+                    "load that each system was offered", "--width", wide ? "5" : "2", "--out",
+                    svg));
+        char *text = scratch_read(svg);
+        ck_assert_int_eq(strstr(text, "load that each system was offered") != NULL, wide);
+        ASSERT_SAYS(text, "offered");
+        free(text);
+    }
+}
+
 /* Heads are of what stands below them; programs read x and y. What is the same with every seed is
  * equal, which has no interval. */
 TEST(a_table_of_points_names_its_columns) {

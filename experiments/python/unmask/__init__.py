@@ -25,7 +25,8 @@ from unmask._signatures import options_of
 from unmask._trace import Trace
 from unmask._view import Phase
 
-__all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "plot", "figure", "report", "listing",
+__all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "plot", "figure", "report", "cite",
+           "listing",
            "Trace", "Scheduler",
            "Cache", "Decoder", "Router", "Phase", "Error", "UsageError", "PolicyError", "program"]
 
@@ -118,15 +119,29 @@ def _has_run(row):
 @options_of("capacity")
 def capacity(**options):
     """The highest rate at which objectives are met, `capacity(slo="p99 latency<30s", ...)`: a DataFrame, a row for each
-    configuration; `attrs` has the workload and the objectives. One that does not fit has its reason in `no_result`."""
+    configuration; `attrs` has the workload and the objectives. `at_capacity.` are means over seeds at that rate, of each objective
+    and of the share of requests within all. With `rate=50` and `price={"l40s": 0.9}` it is the fewest replicas for that rate, and
+    their cost. One that does not fit has its reason in `no_result`."""
     found = _call("capacity", (), options,
                   lambda found: any(not one.get("no_result") for row in found["configurations"] for one in row["by_seed"]))
     rows = []
     for row in found.pop("configurations"):
         row = {key: _policy_name(value) for key, value in row.items()}
         reasons = [one["no_result"] for one in row["by_seed"] if one.get("no_result")]
-        rows.append({**row, **({"no_result": reasons[0]} if len(reasons) == len(row["by_seed"]) > 0 else {})})
+        rows.append({**row, **_at_capacity(row["by_seed"]),
+                     **({"no_result": reasons[0]} if len(reasons) == len(row["by_seed"]) > 0 else {})})
     return _tables.frame_of(rows, _fields(), "capacity", **found)
+
+
+def _at_capacity(seeds):
+    """What a configuration reaches at its capacity, or with its fleet, in the mean over seeds; nothing where one has none."""
+    met = [seed["at_capacity"] for seed in seeds if seed.get("at_capacity")]
+    if not met or len(met) < len(seeds):
+        return {}
+    values = {f"{name}_s": [one["values"][name] for one in met] for name in met[0]["values"] if not name.endswith("goodput")}
+    values["attainment"] = [one["attainment"] for one in met]
+    found = {f"at_capacity.{name}": sum(of) / len(of) for name, of in values.items() if None not in of}
+    return {**found, **({"requests": max(seed["requests"] for seed in seeds)} if "requests" in seeds[0] else {})}
 
 
 @options_of("bound")
@@ -394,3 +409,10 @@ def report(db, out="report.html"):
     with Policies() as policies:
         _ask(["report", _values.text(db, "report", policies), "--out", _values.text(out, "out", policies)], policies, {})
     return pathlib.Path(out)
+
+
+def cite(db, run=None):
+    """A text that says how the runs of a database were made, or one of them: versions, prices and their errors, cautions."""
+    with Policies() as policies:
+        words = ["cite", _values.text(db, "cite", policies), *_values.arguments({"run": run}, policies)]
+        return _ask(words, policies, {}).decode()

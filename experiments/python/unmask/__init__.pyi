@@ -33,8 +33,9 @@ def run(*, system: Optional[str] = None, model: Optional[_Path] = None, gpu: Opt
     clock: Optional[str] = None, tokenizer: Optional[_Path] = None, chat: Optional[str] = None,
     reference: Optional[_Path] = None, workload: Optional[Union[_Path, Trace]] = None, arrivals: Optional[str] = None,
     rate: Optional[float] = None, requests: Optional[int] = None, seed: Optional[int] = None,
-    input_tokens: Optional[int] = None, output_tokens: Optional[int] = None, columns: Optional[_Words] = None,
-    time_unit: Optional[str] = None, hash_tokens: Optional[int] = None, where: Optional[_Words] = None,
+    input_tokens: Optional[int] = None, output_tokens: Optional[int] = None,
+    columns: Optional[Union[_Words, Mapping[str, Any]]] = None, time_unit: Optional[str] = None,
+    hash_tokens: Optional[int] = None, where: Optional[Union[_Words, Mapping[str, Any]]] = None,
     skip_failed: bool = False, skip_bad: bool = False, slo_latency: Optional[_Time] = None,
     slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None, db: Optional[_Path] = None,
     levels: Optional[str] = None, decode: Optional[_Path] = None, decode_out: Optional[_Path] = None,
@@ -52,23 +53,25 @@ def compare(*, systems: Optional[_Words] = None, system: Optional[str] = None,
     clock: Optional[str] = None, tokenizer: Optional[_Path] = None, chat: Optional[str] = None,
     reference: Optional[_Path] = None, workload: Optional[Union[_Path, Trace]] = None, arrivals: Optional[str] = None,
     rate: Optional[float] = None, requests: Optional[int] = None, seed: Optional[int] = None,
-    input_tokens: Optional[int] = None, output_tokens: Optional[int] = None, columns: Optional[_Words] = None,
-    time_unit: Optional[str] = None, hash_tokens: Optional[int] = None, where: Optional[_Words] = None,
+    input_tokens: Optional[int] = None, output_tokens: Optional[int] = None,
+    columns: Optional[Union[_Words, Mapping[str, Any]]] = None, time_unit: Optional[str] = None,
+    hash_tokens: Optional[int] = None, where: Optional[Union[_Words, Mapping[str, Any]]] = None,
     skip_failed: bool = False, skip_bad: bool = False, slo_latency: Optional[_Time] = None,
     slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None, db: Optional[_Path] = None,
     levels: Optional[str] = None, j: Optional[int] = None) -> DataFrame: ...
 def capacity(*, slo: Optional[_Words] = None, systems: Optional[_Words] = None, system: Optional[str] = None,
     over: Optional[Mapping[str, Any]] = None, seeds: Optional[int] = None, within: Optional[float] = None,
-    no_curve: bool = False, price: Optional[_Words] = None, out: Optional[_Path] = None, model: Optional[_Path] = None,
-    gpu: Optional[_Path] = None, systems_file: Optional[_Path] = None, profile: Optional[_Path] = None,
-    roofline: bool = False, price_source: Optional[str] = None, set: Optional[Mapping[str, Any]] = None,
-    scheduler: Optional[Union[str, Scheduler]] = None, cache: Optional[Union[str, Cache]] = None,
-    decoder: Optional[Union[str, Decoder]] = None, router: Optional[Union[str, Router]] = None,
-    planner: Optional[str] = None, runtime: Optional[_Path] = None, host: Optional[_Path] = None,
-    replicas: Optional[int] = None, workload: Optional[Union[_Path, Trace]] = None, arrivals: Optional[str] = None,
-    rate: Optional[float] = None, requests: Optional[int] = None, seed: Optional[int] = None,
-    input_tokens: Optional[int] = None, output_tokens: Optional[int] = None, columns: Optional[_Words] = None,
-    time_unit: Optional[str] = None, hash_tokens: Optional[int] = None, where: Optional[_Words] = None,
+    no_curve: bool = False, price: Optional[Union[_Words, Mapping[str, Any]]] = None, out: Optional[_Path] = None,
+    model: Optional[_Path] = None, gpu: Optional[_Path] = None, systems_file: Optional[_Path] = None,
+    profile: Optional[_Path] = None, roofline: bool = False, price_source: Optional[str] = None,
+    set: Optional[Mapping[str, Any]] = None, scheduler: Optional[Union[str, Scheduler]] = None,
+    cache: Optional[Union[str, Cache]] = None, decoder: Optional[Union[str, Decoder]] = None,
+    router: Optional[Union[str, Router]] = None, planner: Optional[str] = None, runtime: Optional[_Path] = None,
+    host: Optional[_Path] = None, replicas: Optional[int] = None, workload: Optional[Union[_Path, Trace]] = None,
+    arrivals: Optional[str] = None, rate: Optional[float] = None, requests: Optional[int] = None,
+    seed: Optional[int] = None, input_tokens: Optional[int] = None, output_tokens: Optional[int] = None,
+    columns: Optional[Union[_Words, Mapping[str, Any]]] = None, time_unit: Optional[str] = None,
+    hash_tokens: Optional[int] = None, where: Optional[Union[_Words, Mapping[str, Any]]] = None,
     skip_failed: bool = False, skip_bad: bool = False, j: Optional[int] = None) -> DataFrame: ...
 def sweep(set: Optional[Mapping[str, Any]] = None, *, systems: Optional[Any] = None, system: Optional[Any] = None,
     models: Optional[Any] = None, model: Optional[_Path] = None, gpus: Optional[Any] = None,
@@ -89,7 +92,7 @@ def sweep(set: Optional[Mapping[str, Any]] = None, *, systems: Optional[Any] = N
     j: Optional[int] = None) -> DataFrame: ...
 def figure(name: _Path, out: Optional[_Path] = None, *, gpu: Optional[_Path] = None, model: Optional[_Path] = None,
     set: Optional[Mapping[str, Any]] = None, host: Optional[_Path] = None, seeds: Optional[int] = None,
-    j: Optional[int] = None, width: Optional[str] = None, font: Optional[str] = None) -> Figure: ...
+    j: Optional[int] = None, width: Optional[str] = None, font: Optional[str] = None, note: Optional[str] = None) -> Figure: ...
 def bound(*, systems: Optional[_Words] = None, system: Optional[str] = None, no_run: bool = False,
     model: Optional[_Path] = None, gpu: Optional[_Path] = None, systems_file: Optional[_Path] = None,
     profile: Optional[_Path] = None, roofline: bool = False, price_source: Optional[str] = None,
@@ -99,10 +102,10 @@ def bound(*, systems: Optional[_Words] = None, system: Optional[str] = None, no_
     host: Optional[_Path] = None, replicas: Optional[int] = None, workload: Optional[Union[_Path, Trace]] = None,
     arrivals: Optional[str] = None, rate: Optional[float] = None, requests: Optional[int] = None,
     seed: Optional[int] = None, input_tokens: Optional[int] = None, output_tokens: Optional[int] = None,
-    columns: Optional[_Words] = None, time_unit: Optional[str] = None, hash_tokens: Optional[int] = None,
-    where: Optional[_Words] = None, skip_failed: bool = False, skip_bad: bool = False,
-    slo_latency: Optional[_Time] = None, slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None,
-    j: Optional[int] = None) -> Any: ...
+    columns: Optional[Union[_Words, Mapping[str, Any]]] = None, time_unit: Optional[str] = None,
+    hash_tokens: Optional[int] = None, where: Optional[Union[_Words, Mapping[str, Any]]] = None,
+    skip_failed: bool = False, skip_bad: bool = False, slo_latency: Optional[_Time] = None,
+    slo_ttft: Optional[_Time] = None, slo_tpot: Optional[_Time] = None, j: Optional[int] = None) -> Any: ...
 def explain(*, system: Optional[str] = None, model: Optional[_Path] = None, gpu: Optional[_Path] = None,
     systems_file: Optional[_Path] = None, profile: Optional[_Path] = None, roofline: bool = False,
     price_source: Optional[str] = None, set: Optional[Mapping[str, Any]] = None,
@@ -116,6 +119,7 @@ def explain(*, system: Optional[str] = None, model: Optional[_Path] = None, gpu:
     rounds: Optional[int] = None, once: bool = False, why: Optional[str] = None) -> Any: ...
 
 def call(command: str, *words: Any, **options: Any) -> Any: ...
+def cite(db: _Path, run: Optional[int] = None) -> str: ...
 def listing(what: str) -> DataFrame: ...
 def plot(table: Union[DataFrame, _Path], x: str, y: str, by: Union[None, str, Iterable[str]] = None, ax: Optional[Axes] = None,
          against: Optional[str] = None, **style: Any) -> Axes: ...

@@ -71,7 +71,7 @@ def frame_of(rows, fields, what, **attrs):
 
 def with_units(frame, fields):
     numbers = [str(column) for column in frame.columns if not (_is_words(frame[column]) or frame[column].dtype.kind == "b")
-               or frame[column].isna().all()]
+               or frame[column].isna().all() and not str(column).endswith(".differs")]
     money = frame.attrs.get("cost_unit", "")  # a capacity's, in dollars an hour or in GPUs
     frame.attrs["units"] = {column: unit for column in numbers
                             for unit in [money if column.partition(".")[0] in ("cost", "cost_by_seed") else fields.unit(column)]

@@ -10,10 +10,13 @@ import os
 import re
 
 from unmask._errors import UsageError
+from unmask._options import OPTIONS
 from unmask._policy import Policy
 from unmask._trace import Trace, microseconds_of
 
 _MOST_CHARS = 190
+# Options that take all their pairs at once, such as GPU=PRICE,...; others are given once for each.
+_PAIRS = {name for of in OPTIONS.values() for name, value, _ in of if re.fullmatch(r"[^,]+=[^,]+,\.\.\.", value or "")} - {"set"}
 _FILES = ("models", "gpus", "workloads", "set.scheduler", "set.cache", "set.decoder", "set.router", "set.runtime", "set.planner",
           "set.host")
 
@@ -102,9 +105,12 @@ def arguments(options, policies):
         if value is True:
             words.append(flag)
         elif isinstance(value, collections.abc.Mapping):
+            pairs = []
             for key, inner in value.items():
                 where = f"{name}={{{key!r}: ...}}"
-                words += [flag, f"{text(key, where, policies)}={_joined(inner, where, policies)}"]
+                pairs.append(f"{text(key, where, policies)}={_joined(inner, where, policies)}")
+            for pair in [",".join(pairs)] if flag[2:] in _PAIRS else pairs:
+                words += [flag, pair]
         elif name == "against" and isinstance(value, str):
             words += [flag, policies.against(value)]
         elif name == "slo":
