@@ -646,7 +646,7 @@ static int take_prompt(struct trace *trace, struct trace_row *row, struct err *e
             return status;
         }
         *row = (struct trace_row){0};
-        row->left_out = !row_is_wanted(&family_jsonl, &trace->layout, &record, &row->lacks_wanted);
+        row->left_out = !row_is_wanted(&family_jsonl, &trace->layout, &record, row);
         json_decref(record.object);
         if (row->left_out) {
             return 0;
@@ -727,8 +727,10 @@ static int reader_next_row(struct trace *trace, struct trace_row *row, bool *mor
             return status;
         }
         trace->passed.failed += row->failed;
+        if (row->left_out && trace->passed.left_out == 0) {
+            memcpy(trace->passed.first, row->unwanted, sizeof row->unwanted);
+        }
         trace->passed.left_out += row->left_out;
-        trace->passed.lacking += row->lacks_wanted;
     }
 }
 

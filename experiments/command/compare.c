@@ -19,7 +19,7 @@ static const struct option own_options[] = {
      false},
     {"system", "NAME", "short for --systems NAME", false},
     {"over", "KEY=A,B,...",
-     "each system with each of these values: of gpu, model or a key, such as scheduler", false},
+     "each system with each of these values: of gpu, model or a key, such as scheduler", true},
     {"against", "KEY=VALUE",
      "whom ratios and differences are to: of system or the key of --over (default: the first)",
      false},
@@ -132,6 +132,11 @@ static int read_options(const struct options *options, struct comparison *c, str
         systems = options_has(options, "over") ? c->asked.request.system : NULL;
     }
     status = status != 0 ? status : read_systems(systems, c, err);
+    const char *overs[OPTIONS_MOST_GIVEN];
+    if (status == 0 && options_values(options, "over", overs) > 1) {
+        status = err_usage(err, "--over: compare varies one key beside the system; `unmask sweep` "
+                                "varies several");
+    }
     status = status != 0 ? status : read_over(options_text(options, "over"), c, err);
     status = status != 0 ? status : read_against(options_text(options, "against"), c, err);
     if (status == 0 && c->n_systems * c->n_values > ASKED_MOST_SYSTEMS) {

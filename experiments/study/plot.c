@@ -186,7 +186,8 @@ static char *plot_note(const struct plot_request *request, struct tables *tables
         "was' AS "
         "text FROM (SELECT count(*) AS n_all, sum(offered_state IS 'saturated') AS n FROM told) "
         "WHERE n > 0",
-        "SELECT 'of ' || n || ' of ' || n_all || ' runs it cannot be told whether they are saturated' "
+        "SELECT 'of ' || n || ' of ' || n_all || ' runs it cannot be told whether they are "
+        "saturated' "
         "AS text "
         "FROM (SELECT count(*) AS n_all, sum(offered_state IS 'cannot tell' OR offered_state IS "
         "'unknown') AS n FROM told) WHERE n > 0",

@@ -127,10 +127,18 @@ TEST(failed_rows_are_left_out_and_counted) {
     check_refused(text, &(const struct trace_reading){.where = "status"}, ERR_USAGE,
                   "--where: 'status' is not NAME=VALUE");
     check_refused(text, &(const struct trace_reading){.where = "status=never"}, ERR_WORLD,
-                  "no row is left: --where leaves out 3");
+                  "no row is left: --where leaves out 3, the first because its status is 'ok'");
+    check(text, &(const struct trace_reading){.columns = columns, .where = "status==ok"},
+          "0 100 20 0 0; 600000 100 7 0 0");
     const char *lines = "{\"timestamp\":0,\"input_length\":9,\"output_length\":9,\"code\":200}\n";
     check_refused(lines, &(const struct trace_reading){.where = "nothing=1"}, ERR_WORLD,
-                  "no row is left: --where leaves out 1, for it names a field that none has");
+                  "no row is left: --where leaves out 1, the first because it has no nothing");
+    lines =
+        "{\"timestamp\":0,\"input_length\":9,\"output_length\":9,\"meta\":{\"phase\":\"warm\"}}\n";
+    check_refused(lines, &(const struct trace_reading){.where = "phase=run"}, ERR_WORLD,
+                  "the first because it has no phase; it has meta.phase");
+    check_refused(lines, &(const struct trace_reading){.where = "meta.phase=run"}, ERR_WORLD,
+                  "the first because its meta.phase is 'warm'");
 }
 
 /* Each word that says so, in each of the names that tell. */

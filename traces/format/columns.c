@@ -124,6 +124,8 @@ int conditions_read(const char *text, struct condition out[MAX_WHERE], int *n, s
     for (const char *rest = text; rest != NULL && name_next(&rest, ",", &word, &length);) {
         const char *equals = memchr(word, '=', length);
         size_t before = equals != NULL ? (size_t)(equals - word) : 0;
+        equals +=
+            equals != NULL && equals + 1 < word + length && equals[1] == '='; /* NAME==VALUE */
         bool is_not = before > 1 && word[before - 1] == '!';
         if (before == 0 || *n == MAX_WHERE) {
             conditions_free(out, *n);

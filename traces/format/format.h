@@ -12,6 +12,7 @@
 #include "sim/base/input/field.h"
 #include "sim/base/sampling.h"
 #include "traces/format/known.h"
+#include "traces/format/passed_over.h"
 #include "traces/format/prompts.h"
 
 enum { MAX_COLUMNS = 64, MAX_MUSTS = 2, MAX_WHERE = 8, MAX_FAILS = 4 };
@@ -53,10 +54,10 @@ struct trace_row {
     int64_t think_ns;
     int64_t due_ns; /* from the arrival; 0: no deadline */
     uint32_t priority, predicted_tokens;
-    struct sampling sampling; /* as an arrival's */
-    bool failed;              /* a failed request, to be skipped and counted */
-    bool left_out;            /* by --where */
-    bool lacks_wanted;        /* left out, having no field of a name that --where has */
+    struct sampling sampling;         /* as an arrival's */
+    bool failed;                      /* a failed request, to be skipped and counted */
+    bool left_out;                    /* by --where */
+    char unwanted[PASSED_OVER_CHARS]; /* left out, for "its status is '500'" */
 };
 
 /* A value as it stands in a row. */
@@ -171,9 +172,9 @@ void json_value(json_t *json, struct value *out);
  * write, are texts. NULL: it is none. */
 json_t *json_lenient(const char *text, size_t length, size_t flags, json_error_t *error);
 
-/* Whether --where wants a record; *lacks: not, for it has no such field (row.c). */
+/* Whether --where wants a record; else why not, in `row` (row.c). */
 bool row_is_wanted(const struct family *family, const struct layout *layout,
-                   const struct record *record, bool *lacks);
+                   const struct record *record, struct trace_row *row);
 /* A row from a record (row.c). */
 int row_read(const struct format *format, struct layout *layout, const struct record *record,
              struct trace_row *row, struct err *err);

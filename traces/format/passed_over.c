@@ -2,14 +2,20 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static uint64_t most_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
 struct passed_over passed_over_most(const struct passed_over *a, const struct passed_over *b) {
-    return (struct passed_over){most_of(a->failed, b->failed), most_of(a->left_out, b->left_out),
-                                most_of(a->lacking, b->lacking), most_of(a->bad, b->bad)};
+    struct passed_over most = {
+        .failed = most_of(a->failed, b->failed),
+        .left_out = most_of(a->left_out, b->left_out),
+        .bad = most_of(a->bad, b->bad),
+    };
+    memcpy(most.first, a->first[0] != '\0' ? a->first : b->first, sizeof most.first);
+    return most;
 }
 
 int passed_over_all(const struct passed_over *passed, const char *path, uint64_t line,
@@ -23,9 +29,9 @@ int passed_over_all(const struct passed_over *passed, const char *path, uint64_t
     char words[256] = "";
     size_t used = 0;
     if (passed->left_out > 0) {
-        used += (size_t)snprintf(
-            words, sizeof words, "; --where leaves out %" PRIu64 "%s", passed->left_out,
-            passed->lacking == passed->left_out ? ", for it names a field that none has" : "");
+        used += (size_t)snprintf(words, sizeof words,
+                                 "; --where leaves out %" PRIu64 ", the first because %s",
+                                 passed->left_out, passed->first);
     }
     if (passed->failed > 0) {
         used += (size_t)snprintf(words + used, sizeof words - used, "; %" PRIu64 " failed",

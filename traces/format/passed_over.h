@@ -6,9 +6,12 @@
 
 #include "sim/base/err.h"
 
+enum { PASSED_OVER_CHARS = 128 };
+
 struct passed_over {
-    uint64_t failed, left_out, lacking; /* by --where; of those for want of a field that it names */
-    uint64_t bad;                       /* cannot be read */
+    uint64_t failed, left_out;     /* by --where */
+    uint64_t bad;                  /* cannot be read */
+    char first[PASSED_OVER_CHARS]; /* why --where leaves out the first */
 };
 
 /* Of two passes over a file, the more of each. */

@@ -349,14 +349,39 @@ static bool equals(const struct value *value, const char *text) {
     return is_equal;
 }
 
+/* Where JSON has a name within an object: "metadata.phase". */
+static void find_within(const struct record *record, const char *name, char *out, size_t size) {
+    const char *key;
+    json_t *value;
+    out[0] = '\0';
+    json_object_foreach(record->object, key, value) {
+        if (json_object_get(value, name) != NULL) {
+            snprintf(out, size, "; it has %.30s.%.40s", key, name);
+        }
+    }
+}
+
+static void say_unwanted(const struct record *record, const struct condition *condition,
+                         const struct value *value, struct trace_row *row) {
+    char within[PASSED_OVER_CHARS];
+    find_within(record, condition->name, within, sizeof within);
+    if (value->kind == VALUE_NONE || value->kind == VALUE_NULL || value->kind == VALUE_OTHER) {
+        snprintf(row->unwanted, sizeof row->unwanted, "it has no %.30s%.80s", condition->name,
+                 within);
+    } else {
+        snprintf(row->unwanted, sizeof row->unwanted, "its %.40s is '%.*s'", condition->name,
+                 (int)(value->length < 40 ? value->length : 40), value->text);
+    }
+}
+
 bool row_is_wanted(const struct family *family, const struct layout *layout,
-                   const struct record *record, bool *lacks) {
+                   const struct record *record, struct trace_row *row) {
     for (int i = 0; i < layout->n_where; i++) {
         struct value value;
         clear(&value);
         family->look_up(record, &layout->where[i], &value);
         if (equals(&value, layout->conditions[i].value) == layout->conditions[i].is_not) {
-            *lacks = value.kind == VALUE_NONE;
+            say_unwanted(record, &layout->conditions[i], &value, row);
             return false;
         }
     }
@@ -420,7 +445,7 @@ static bool has_no_tokens(const struct reading *r) {
 
 /* What is left out of the trace, and why. */
 static int leave_out(const struct reading *r, struct trace_row *row, struct err *err) {
-    row->left_out = !row_is_wanted(r->format->family, r->layout, r->record, &row->lacks_wanted);
+    row->left_out = !row_is_wanted(r->format->family, r->layout, r->record, row);
     if (row->left_out) {
         return 0;
     }

@@ -55,6 +55,10 @@ static const struct foreign {
     {{"input-len", "random-input-len", "isl"}, "input-tokens", "N"},
     {{"output-len", "random-output-len", "osl"}, "output-tokens", "N"},
     {{"goodput", "objective"}, "slo", "TERMS"},
+    {{"gpu", "gpus"}, "over", "gpu=A,B,..."}, /* of a sweep, whose file has the rest */
+    {{"model", "models"}, "over", "model=A,B,..."},
+    {{"rate", "rates"}, "over", "rate=A,B,..."},
+    {{"scheduler", "schedulers"}, "over", "scheduler=A,B,..."},
     {{"csv"}, "format", "csv"},
     {{"markdown"}, "format", "markdown"},
     {{"latex"}, "format", "latex"},
