@@ -86,8 +86,6 @@ static int plot_choose(const struct plot_request *request, struct tables *tables
 
 /* ---- notes on samples ---- */
 
-enum { MOST_PHRASES = 16 }; /* of where requests come from */
-
 /* Whether runs of the table `shown` were offered another rate than they were asked for. */
 static bool plot_misses_rates(struct tables *tables) {
     char query[256];
@@ -119,25 +117,18 @@ static void add_answer(FILE *out, struct tables *tables, const char *query) {
     free(text);
 }
 
-/* "generated arrivals, assumed lengths": what any run says of itself, once. */
+/* "generated arrivals, assumed lengths, calibrated confidences or assumed confidences": what runs
+ * say of their requests, once, with each way in which their confidences came about. */
 static void add_provenance(FILE *out, struct tables *tables) {
-    char *all = tables_text(tables, "SELECT group_concat(t, ', ') AS text FROM (SELECT DISTINCT "
-                                    "trace_provenance AS t FROM told)");
-    const char *rest = all, *word;
-    size_t length, n = 0;
-    char said[MOST_PHRASES][FIELD_CHARS];
-    while (name_next(&rest, ",", &word, &length) && n < MOST_PHRASES) {
-        snprintf(said[n], sizeof said[n], "%.*s", (int)length, word);
-        size_t same = 0;
-        while (strcmp(said[same], said[n]) != 0) {
-            same++;
-        }
-        if (same == n && length > 0) {
-            fprintf(out, "%s%s", n > 0 ? ", " : ftell(out) > 0 ? "; " : "", said[n]);
-            n++;
-        }
-    }
-    free(all);
+    add_answer(
+        out, tables,
+        "SELECT group_concat(body || coalesce(', ' || ends, ''), '; ') AS text FROM (SELECT "
+        "body, group_concat(nullif(end, ''), ' or ') AS ends FROM (SELECT DISTINCT CASE WHEN "
+        "at > 0 THEN substr(t, 1, at - 1) ELSE t END AS body, CASE WHEN at > 0 THEN "
+        "substr(t, at + 2) ELSE '' END AS end FROM (SELECT t, CASE WHEN t LIKE "
+        "'%, % confidences' THEN length(rtrim(substr(t, 1, length(t) - 12), "
+        "'abcdefghijklmnopqrstuvwxyz')) - 1 ELSE 0 END AS at FROM (SELECT DISTINCT "
+        "trace_provenance AS t FROM told))) GROUP BY body ORDER BY body)");
 }
 
 static void add_spread(FILE *out, const struct plot_request *request, struct tables *tables) {
