@@ -94,7 +94,7 @@ static int find_metric(const char *word) {
     return name_find(latency_words, word) >= 0 ? METRIC_LATENCY : name_find(metric_words, word);
 }
 
-/* The metric and the statistic before it, or behind it; returns the text from the bound's sign on,
+/* The metric and the statistic before it, or after it; returns the text from the bound's sign on,
  * or NULL with an error. `statistic` is empty where there is none. */
 static const char *read_what(const char *term, char statistic[WORD_CHARS], int *metric,
                              struct objective *out, struct err *err) {

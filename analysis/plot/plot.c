@@ -335,7 +335,7 @@ static int slant_px(const struct panel *panel, int panel_width) {
 }
 
 /* Where the line of a label ends that is as long as fits below a panel, whose axis is not in its
- * middle; the text behind its blank. */
+ * middle; the text after its blank. */
 static const char *label_line(const struct layout *layout, const char *text, size_t *length) {
     const int room = (layout->panel_width - LEFT_PX + RIGHT_PX) / CHARACTER_PX;
     const size_t fits = room > 8 ? (size_t)room : 8;

@@ -134,7 +134,7 @@ static int read_options(const struct options *options, struct comparison *c, str
     status = status != 0 ? status : read_systems(systems, c, err);
     const char *overs[OPTIONS_MOST_GIVEN];
     if (status == 0 && options_values(options, "over", overs) > 1) {
-        status = err_usage(err, "--over: compare varies one key beside the system; `unmask sweep` "
+        status = err_usage(err, "--over: compare varies one key next to the system; `unmask sweep` "
                                 "varies several");
     }
     status = status != 0 ? status : read_over(options_text(options, "over"), c, err);

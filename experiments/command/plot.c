@@ -48,7 +48,7 @@ static const struct option look_options[] = {
      "what the legend calls a line, or the line alone; those that are named come first, in this "
      "order",
      true},
-    {"bound", NULL, "beside y what no scheduler could beat, dashed, of runs with `sweep --bound`",
+    {"bound", NULL, "next to y what no scheduler could beat, dashed, of runs with `sweep --bound`",
      false},
     {"note", "TEXT",
      "below the figure (default: where its numbers come from); \"\" for none, which prints that "

@@ -40,7 +40,7 @@ struct plot_request {
     const char *title;      /* NULL: made of the fields */
     bool log_x, log_y;
     const char *x_label, *y_label;      /* NULL: the fields', with their units */
-    bool with_bounds;                   /* beside y what no scheduler beats, of PLOT_FIELDS */
+    bool with_bounds;                   /* next to y what no scheduler beats, of PLOT_FIELDS */
     const char *inches, *font, *note;   /* of the figure (figure.h); NULL: as usual */
     const char *names[PLOT_MOST_NAMES]; /* [n_names] "LINE=NAME" or "LINE", in their order */
     size_t n_names;

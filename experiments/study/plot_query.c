@@ -158,7 +158,7 @@ const char *plot_bound_of(const char *column) {
     return NULL;
 }
 
-/* Beside each line of a field its bound, in the mean over seeds: it bounds expectations. */
+/* Next to each line of a field its bound, in the mean over seeds: it bounds expectations. */
 static void write_bound(FILE *out, const struct plot_request *request, const char *field) {
     const char *x = request->x.column[0];
     fputs(" UNION ALL SELECT panel, series, x, y, NULL, NULL, 'dashed', setup, place, field FROM "

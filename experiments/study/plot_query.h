@@ -17,7 +17,7 @@ bool plot_is_against(const struct plot_request *request);
 /* A field with the unit that axes have, which of bytes is GiB. */
 const char *plot_axis_label(const char *column, char text[FIELD_CHARS]);
 
-/* What the line of a bound is called, behind the name of the line that it bounds. */
+/* What the line of a bound is called, after the name of the line that it bounds. */
 #define PLOT_BOUND "bound"
 
 /* The column with the bound of a field, which no scheduler beats; NULL: it has none. */

@@ -97,8 +97,8 @@ TEST(options_of_other_programs_are_met_with_ours) {
     free(PRINTS("run", "--requests", "2", "--arrivals", "closed-loop", "--set",
                 "workload.arrivals.clients=2"));
     REFUSES(2, "unknown option '--gpu'; here it is --over gpu=A,B,...", "sweep", "--gpu", "h100");
-    REFUSES(2, "compare varies one key beside the system; `unmask sweep` varies several", "compare",
-            "--over", "scheduler=knee,look-ahead", "--over", "gpu=h100,l40s");
+    REFUSES(2, "compare varies one key next to the system; `unmask sweep` varies several",
+            "compare", "--over", "scheduler=knee,look-ahead", "--over", "gpu=h100,l40s");
     /* Not where the command has no such option. */
     REFUSES(2, "unknown option '--tp'", "list", "--tp", "models");
 }

@@ -155,7 +155,7 @@ _G23 = (
     ("x-label", "TEXT", "below the x axis (default: the field, with its unit) [--out != none]"),
     ("y-label", "TEXT", "along the y axis (the same) [--out != none]"),
     ("name", "LINE=NAME", "what the legend calls a line, or the line alone; those that are named come first, in this order"),
-    ("bound", None, "beside y what no scheduler could beat, dashed, of runs with `sweep --bound`"),
+    ("bound", None, "next to y what no scheduler could beat, dashed, of runs with `sweep --bound`"),
     ("note", "TEXT", "below the figure (default: where its numbers come from); \"\" for none, which prints that for a caption [--out != none]"),
     ("width", "INCHES", "width of the whole figure as it is printed, where its text has 9 points (default: by its panels) [--out != none]"),
     ("font", "NAME", "default: sans-serif [--out != none]"),

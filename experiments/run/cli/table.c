@@ -240,7 +240,7 @@ static const struct replaced in_latex[] = {{"\\", "\\textbackslash{}"},
                                            {"±", "$\\pm$"},
                                            {NULL, NULL}};
 
-/* The first character of a text, or what stands for it; returns the text behind. */
+/* The first character of a text, or what stands for it; returns the text after it. */
 static const char *put_first(const char *text, const struct replaced *table, FILE *out) {
     const struct replaced *r = table;
     while (r->from != NULL && strncmp(text, r->from, strlen(r->from)) != 0) {
