@@ -564,18 +564,19 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
     fputc('\n', out);
 }
 
-/* A label in as many lines as it takes below the panel. */
-static void write_x_label(FILE *out, const struct layout *layout, const char *text,
-                          const char *offset) {
+/* The x axis' label or a panel's title, in as many lines as it takes. */
+static void write_broken(FILE *out, const struct layout *layout, const char *what, const char *text,
+                         const char *offset) {
     size_t length;
-    const char *between = "set xlabel ";
+    char between[16];
+    snprintf(between, sizeof between, "set %s ", what);
     do {
         char line[256];
         const char *rest = label_line(layout, text, &length);
         snprintf(line, sizeof line, "%.*s", (int)length, text);
         fputs(between, out);
         gnuplot_quote(out, line);
-        between = ".\"\\n\".";
+        snprintf(between, sizeof between, ".\"\\n\".");
         text = rest;
     } while (*text != '\0');
     fprintf(out, " offset %s\n", offset);
@@ -594,13 +595,11 @@ static void write_panel(FILE *out, const struct layout *layout, size_t p) {
     fputs("unset label\nunset key\nset border 3 lc rgb '#444444'\n"
           "set grid ytics lt 1 lc rgb '#DDDDDD' lw 0.8\n",
           out);
-    fputs("set title ", out);
-    gnuplot_quote(out, panel->title);
-    fputs(" offset 0,-0.6\n", out);
+    write_broken(out, layout, "title", panel->title, "0,-0.6");
     int slant = slant_px(panel, layout->panel_width);
     char offset[32];
     snprintf(offset, sizeof offset, "0,%.2f", slant > 0 ? -0.4 : 0.2);
-    write_x_label(out, layout, panel->x_label, offset);
+    write_broken(out, layout, "xlabel", panel->x_label, offset);
     fputs("set ylabel ", out);
     gnuplot_quote(out, panel->y_label);
     fputs(" offset 0.6,0\n", out);

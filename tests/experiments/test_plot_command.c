@@ -735,12 +735,13 @@ TEST(a_note_can_be_left_to_the_caption) {
 TEST(a_label_is_read_below_a_narrow_panel) {
     const char *json, *db = make_runs(&json), *svg = scratch_path("label.svg");
     for (int wide = 0; wide < 2; wide++) {
-        free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--x-label",
-                    "load that each system was offered", "--width", wide ? "5" : "2", "--out",
-                    svg));
+        free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99,ttft_s.p99", "--by", "workload",
+                    "--facet", "system", "--x-label", "load that each system was offered",
+                    "--width", wide ? "8" : "2", "--out", svg));
         char *text = scratch_read(svg);
         ck_assert_int_eq(strstr(text, "load that each system was offered") != NULL, wide);
         ASSERT_SAYS(text, "offered");
+        ck_assert_int_eq(strstr(text, "sparse-dllm: p99 time to first token (s)") != NULL, wide);
         free(text);
     }
 }
