@@ -257,6 +257,25 @@ static bool has_verb(const struct command *command, const char *verb) {
     return space != NULL && strcmp(space + 1, verb) == 0;
 }
 
+/* What other simulators and load generators call a command, or a user its question. */
+static const char *command_meant(const char *word) {
+    static const char *const meant[][2] = {
+        {"fleet", "capacity"},    {"size", "capacity"},
+        {"slo", "capacity"},      {"bench", "run"},
+        {"benchmark", "run"},     {"simulate", "run"},
+        {"sim", "run"},           {"predict", "run"},
+        {"draw", "plot"},         {"models", "list models"},
+        {"gpus", "list gpus"},    {"systems", "list systems"},
+        {"version", "--version"},
+    };
+    for (size_t i = 0; i < sizeof meant / sizeof meant[0]; i++) {
+        if (strcmp(word, meant[i][0]) == 0) {
+            return meant[i][1];
+        }
+    }
+    return NULL;
+}
+
 /* "plan lmax" before "plan". */
 static const struct command *find_command(int argc, char *const *argv, struct err *err) {
     const struct command *found = NULL;
@@ -283,6 +302,7 @@ static const struct command *find_command(int argc, char *const *argv, struct er
                   near != NULL ? "'?" : "");
         return NULL;
     }
+    near = near != NULL ? near : command_meant(argv[0]);
     near = near != NULL ? near : name_nearest(argv[0], names);
     err_usage(err, "unknown command '%s'%s%s%s", argv[0], near != NULL ? "; did you mean '" : "",
               near != NULL ? near : "", near != NULL ? "'?" : "; `unmask --help` lists them");

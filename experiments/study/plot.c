@@ -428,18 +428,29 @@ static json_t *first_row(struct tables *tables, const char *table) {
     return row;
 }
 
-/* What was meant by `name`: of "p99" each field that ends so, else the nearest one, with dots. */
+/* Whether a column is one of those that a part of its name may mean: its end, "p99", or its
+ * beginning, "latency". */
+static bool is_meant(const char *column, const char *name, bool by_end) {
+    char part[FIELD_CHARS + 1], spelled[FIELD_CHARS];
+    snprintf(part, sizeof part, by_end ? ".%s" : "%s_", name);
+    return by_end ? name_ends(field_spelled(column, spelled), part)
+                  : strncmp(column, part, strlen(part)) == 0;
+}
+
+/* What was meant by `name`: each field that ends so, else each that begins so, else the nearest. */
 static const char *field_hint(const char *name, const char *column, const char *const *columns,
                               char text[FIELD_CHARS]) {
-    char member[FIELD_CHARS + 1], spelled[FIELD_CHARS];
+    char spelled[FIELD_CHARS];
     size_t used = 0;
-    snprintf(member, sizeof member, ".%s", name);
     text[0] = '\0';
-    for (size_t i = 0; columns[i] != NULL && used < FIELD_CHARS / 2; i++) {
-        if (name_ends(field_spelled(columns[i], spelled), member)) {
-            int n = snprintf(text + used, FIELD_CHARS - used, "%s'%.60s'",
-                             used == 0 ? "; did you mean " : ", ", spelled);
-            used += n > 0 ? (size_t)n : 0;
+    for (int by_end = 1; by_end >= 0 && used == 0; by_end--) {
+        for (size_t i = 0; columns[i] != NULL && used < FIELD_CHARS / 2; i++) {
+            if (is_meant(columns[i], by_end ? name : column, by_end)) {
+                int n = snprintf(text + used, FIELD_CHARS - used, "%s'%.60s'",
+                                 used == 0 ? "; did you mean " : ", ",
+                                 field_spelled(columns[i], spelled));
+                used += n > 0 ? (size_t)n : 0;
+            }
         }
     }
     const char *near = used == 0 ? name_nearest(column, columns) : NULL;

@@ -105,6 +105,8 @@ TEST(options_of_other_programs_are_met_with_ours) {
 
 TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
+    REFUSES(2, "unknown command 'fleet'; did you mean 'capacity'?", "fleet", "--rate", "50");
+    REFUSES(2, "unknown command 'simulate'; did you mean 'run'?", "simulate");
     REFUSES(2, "unknown command 'trace'; did you mean 'trace info'?", "trace");
     REFUSES(2, "unknown option '--sytem'; did you mean '--system'?", "run", "--sytem", "x");
     REFUSES(2, "unknown GPU 'h2000'; did you mean 'h200'? (`unmask list gpus` prints them all)",

@@ -403,6 +403,8 @@ TEST(what_cannot_be_drawn_is_one_sentence) {
             "tpf");
     REFUSES(2, "a request has no field 'latency'; did you mean 'latency_s'?", "plot", db, "--cdf",
             "latency");
+    REFUSES(2, "a run has no field 'latency'; did you mean 'latency_s.mean', 'latency_s.p50', ",
+            "plot", db, "-x", "rate", "-y", "latency");
     REFUSES(2, "a run has no field 'p99'; did you mean 'latency_s.p99', 'ttft_s.p99', ", "plot", db,
             "-x", "rate", "-y", "p99");
     REFUSES(2, "a run has no field 'latency.p99'; did you mean 'latency_s.p99'?", "plot", db, "-x",
