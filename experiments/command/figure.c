@@ -184,6 +184,9 @@ static int draw(const struct making *making, const struct study *study, struct t
                n > 0      ? ", .csv, -paper.csv and -paper.md"
                : is_table ? ""
                           : " and .csv");
+        if (!is_table) {
+            study_print_note(study, tables, stdout);
+        }
     }
     return status;
 }

@@ -250,29 +250,43 @@ static void share_range(struct panel *panels, size_t n) {
     }
 }
 
-/* Of runs whose study has no note: "profile l40s: imported; osc, burst: real inputs, ...". */
-static void describe(const struct study *study, struct tables *tables, struct sheet *sheet) {
-    char query[256];
-    const char *note = text_of(study, "note"), *runs = study_runs(study);
-    size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "%s", note);
-    snprintf(query, sizeof query,
-             "SELECT DISTINCT workload AS name, trace_provenance AS source, gpu || ': ' || "
-             "profile_kind AS profile FROM \"%s\" ORDER BY workload_n",
-             runs != NULL ? runs : "");
-    if (used > 0 ||
-        !tables_have(tables, runs, "workload,workload_n,trace_provenance,gpu,profile_kind")) {
-        return;
-    }
-    json_t *rows = tables_own(tables, query);
-    for (size_t i = 0; i < json_array_size(rows) && used < sizeof sheet->provenance; i++) {
+/* Each once, where several share what is said of them: "osc, burst: real inputs". */
+static void put_sources(json_t *rows, char *out, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < json_array_size(rows) && used < size; i++) {
         const json_t *row = json_array_get(rows, i), *last = json_array_get(rows, i - 1);
         const char *is = word_at(row, "source");
         bool goes_on = i > 0 && strcmp(is, word_at(last, "source")) == 0;
         bool ends = strcmp(is, word_at(json_array_get(rows, i + 1), "source")) != 0;
-        used += (size_t)snprintf(sheet->provenance + used, sizeof sheet->provenance - used,
-                                 "%s%s%s%s%s%s", i == 0 ? "profile " : "",
-                                 i == 0 ? word_at(row, "profile") : "", goes_on ? ", " : "; ",
+        used += (size_t)snprintf(out + used, size - used, "%s%s%s%s", goes_on ? ", " : "; ",
                                  word_at(row, "name"), ends ? ": " : "", ends ? is : "");
+    }
+}
+
+/* Of runs whose study has no note: "profile l40s: imported; osc, burst: real inputs, ...". */
+static void describe(const struct study *study, struct tables *tables, struct sheet *sheet) {
+    char query[320];
+    const char *note = text_of(study, "note"), *runs = study_runs(study);
+    const size_t size = sizeof sheet->provenance;
+    size_t used = (size_t)snprintf(sheet->provenance, size, "%s", note);
+    if (used > 0 ||
+        !tables_have(tables, runs, "workload,workload_n,trace_provenance,gpu,profile_kind")) {
+        return;
+    }
+    snprintf(query, sizeof query,
+             "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' "
+             "|| profile_kind AS p FROM \"%s\")",
+             runs);
+    char *profiles = tables_text(tables, query);
+    used = (size_t)snprintf(sheet->provenance, size, "%s", profiles);
+    free(profiles);
+    snprintf(query, sizeof query,
+             "SELECT workload AS name, trace_provenance AS source FROM \"%s\" GROUP BY 1, 2 ORDER "
+             "BY min(workload_n)",
+             runs);
+    json_t *rows = tables_own(tables, query);
+    if (used < size) {
+        put_sources(rows, sheet->provenance + used, size - used);
     }
     json_decref(rows);
 }

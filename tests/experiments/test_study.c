@@ -130,6 +130,30 @@ TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
     ck_assert_int_eq(rmdir(folder), 0);
 }
 
+/* Of two GPUs both profiles, and each workload once; also where the figure says something else. */
+TEST(a_note_names_every_profile_and_each_workload_once) {
+    static const char two[] =
+        "[figure]\ntitle = t\nkind = lines\nquery = SELECT gpu AS series, rate AS x, "
+        "latency_s_mean AS y\n  FROM run\n[run]\nsystem = dllm-serve\ngpu = l40s, h20\n"
+        "workload = burst, osc\nrate = 0.2\nrequests = 4\n";
+    char path[64], *note = NULL;
+    size_t size;
+    struct studied made;
+    struct err err = {0};
+    const struct study_changes none = {.n_seeds = 1};
+    ck_assert_msg(study_try(study_file(two, path), &none, 1, &made, &err) == 0, "%s", err.text);
+    remove(path);
+    made.study.note = "";
+    FILE *out = open_memstream(&note, &size);
+    study_print_note(&made.study, made.tables, out);
+    fclose(out);
+    ck_assert_str_eq(note, "caption      profile l40s: imported and transferred, h20: roofline; "
+                           "burst: generated arrivals, real inputs, fixed outputs; osc: generated "
+                           "arrivals, assumed inputs, fixed outputs\n");
+    free(note);
+    studied_fini(&made);
+}
+
 /* The highest tick of two panels that compare: of a stack it is one of the sum. */
 TEST(panels_that_compare_share_the_range_of_the_highest) {
     static const struct {
