@@ -42,9 +42,12 @@ struct stored_scales {
     int64_t rows, columns, wide; /* wide: scales of a row */
 };
 
+/* Whether its name is that of a scale, zero point, packed weight or the like, of any method. */
+bool stored_is_of_quantising(const struct stored_tensor *tensor);
+
 /* Those of a weight "X.weight": "X.weight_scale_inv", one for each 128 x 128, or "X.weight_scale",
- * one for each row or one in all. ERR_WORLD: there are none, or some for a tensor that is not in
- * fp8; they have another shape or type; one is no finite number of at least 0. */
+ * one for each row or one in all. ERR_WORLD: there are none; they have another shape or type; one
+ * is no finite number of at least 0. */
 int stored_scales_find(const struct safetensors *files, const struct stored_tensor *tensor,
                        struct stored_scales *out, struct err *err);
 /* Marks the scales of a weight, by the files' index, where it has some. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/weights/quantiser.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { NAME_BYTES = 512 };
@@ -29,6 +30,18 @@ void stored_scales_claim(const struct safetensors *files, const struct stored_te
     if (tensor->dtype == STORED_E4M3 && scales != NULL) {
         is_claimed[scales - files->tensors] = true;
     }
+}
+
+bool stored_is_of_quantising(const struct stored_tensor *tensor) {
+    static const char *const said[] = {
+        "_scale",  "_scale_inv", "_scale_2", "_zero_point", "_packed", ".qweight",
+        ".qzeros", ".scales",    ".g_idx",   ".SCB",        ".absmax",
+    };
+    bool is_of = false;
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        is_of = is_of || name_ends(tensor->name, said[i]);
+    }
+    return is_of;
 }
 
 /* What each scale is of, by how many there are. */

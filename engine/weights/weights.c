@@ -414,13 +414,20 @@ static int check_surplus(struct reading *r) {
     for_each_part(&r->weights->layout, claim_part, r);
     for (size_t i = 0; status == 0 && i < r->files.n_tensors; i++) {
         const char *name = r->files.tensors[i].name;
-        if (!r->is_claimed[i] && !is_buffer(&r->files.tensors[i]) &&
-            !is_embedding_again(r, &r->files.tensors[i])) {
-            status = err_world(r->err,
-                               "%s: holds a tensor '%s', for which model '%s' has no place: this "
-                               "is another model",
-                               r->folder, name, model->name);
+        if (r->is_claimed[i] || is_buffer(&r->files.tensors[i]) ||
+            is_embedding_again(r, &r->files.tensors[i])) {
+            continue;
         }
+        status = stored_is_of_quantising(&r->files.tensors[i])
+                     ? err_world(r->err,
+                                 "%s: holds a tensor '%s' of a quantisation that nothing here "
+                                 "reads: weights in F8_E4M3 have one scale for each 128 x 128, "
+                                 "each row or in all, and inputs are quantised as they come",
+                                 r->folder, name)
+                     : err_world(r->err,
+                                 "%s: holds a tensor '%s', for which model '%s' has no place: "
+                                 "this is another model",
+                                 r->folder, name, model->name);
     }
     free(r->is_claimed);
     return status;

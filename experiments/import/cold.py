@@ -9,7 +9,7 @@ with weights or keys from memory. A file that was raised before is raised anew f
 
 aiconfigurator's collector times a product over 6 weights in turn (its collect_gemm.py), experts on one set of weights
 and decoding on one set of keys; a step meets each weight once, between all others. The file's line "weights_in_turn"
-says how many. Rows whose loop fits into the L2 cache are warm: on the L40S, with 96 MiB, products jump from 1.4 to 0.8
+says how many, of an operator or of its rows of one type, as in "gemm 6, gemm(fp8) 1". Rows whose loop fits into the L2 cache are warm: on the L40S, with 96 MiB, products jump from 1.4 to 0.8
 of the memory's peak where six weights cease to fit, and decoding from 1.9 to 0.7 where its keys do. An H100 was timed
 both ways (experiments/gpu/results/2026-11-22-h100, cold-products.csv): where six weights do not fit, its imported rows
 are what products take cold (0.9 to 1.1 of it), at half of the cache they take 0.8 of it.
@@ -129,13 +129,13 @@ def raise_file(gpu_path, path):
             row = Row(at, line.split(","), notes.get("dtype", "bf16"))
             tables.setdefault((row.op, row.type), []).append(row)
     n_raised = 0
-    for in_turn in notes["weights_in_turn"].split(", "):
-        op, times = in_turn.split()
-        for rows in (rows for key, rows in tables.items() if key[0] == op):
-            raised = raised_times(rows, float(times), float(mib) * 2 ** 20, bandwidth)
-            n_raised += len(raised)
-            for row in rows:
-                lines[row.at] = row.line(raised.get(row.at))
+    in_turn = dict(said.split() for said in notes["weights_in_turn"].split(", "))
+    for (op, kind), rows in tables.items():
+        times = in_turn.get("%s(%s)" % (op, kind), in_turn.get(op))
+        raised = raised_times(rows, float(times), float(mib) * 2 ** 20, bandwidth) if times else {}
+        n_raised += len(raised)
+        for row in rows:
+            lines[row.at] = row.line(raised.get(row.at))
     said = next(i for i, line in enumerate(lines) if line.startswith("# weights_in_turn: "))
     lines.insert(said + 1, "# raised_by: experiments/import/cold.py, for %s MiB of L2 and %g GB/s (%s); warm= is what "
                  "was timed, us" % (mib, bandwidth / 1e9, os.path.basename(gpu_path)))

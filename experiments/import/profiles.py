@@ -6,8 +6,8 @@
 SOURCES holds two folders of gzip'd CSV files:
   aiconfigurator/         <gpu>_{gemm,context_attention,generation_attention,moe,nccl}_bf16.csv.gz,
                           the bf16 rows of ai-dynamo/aiconfigurator's parquet tables as text
-                          <gpu>_gemm_{fp8,fp8_block}.csv.gz, those of its products in fp8, where there are any (the
-                          package aiconfigurator-core 0.12.0 has them)
+                          <gpu>_gemm_{fp8,fp8_block}.csv.gz, those of its products in fp8, where there are any
+                          (parquet.py writes all of them from the package aiconfigurator-core 0.12.0)
   llmservingsim_profiles/ <gpu>_llama31_8b_tp1_{dense,per_sequence,attention}.csv.gz,
                           casys-kaist/LLMServingSim's profiler/perf, unchanged
 OUT receives one long-format file a GPU. Python's standard library only; the output depends on
@@ -40,12 +40,14 @@ COLUMNS = """\
 NEMOTRON = ((6, 128), (22, 512))
 
 AICONFIGURATOR = {
-    "l40s": ("l40s", "NVIDIA L40S 48 GB", "vLLM 0.24.0 (cuBLAS, FlashAttention-2, Triton MoE)",
-             NEMOTRON),
+    "l40s": ("l40s", "NVIDIA L40S 48 GB",
+             "vLLM 0.24.0 (cuBLAS, FlashAttention-2, Triton MoE), TensorRT-LLM 1.3.0rc20 (products in fp8)", NEMOTRON),
     "a100-80g": ("a100_sxm", "NVIDIA A100 SXM4 80 GB",
                  "vLLM 0.14.0 (default GEMM, FlashAttention, fused MoE)", ()),
     "h100": ("h100_sxm", "NVIDIA H100 SXM5 80 GB",
-             "vLLM 0.24.0 (cuBLAS, FlashAttention-3, Triton MoE)", NEMOTRON),
+             "vLLM 0.24.0 (cuBLAS, FlashAttention-3, Triton MoE), SGLang 0.5.14 (products in fp8)", NEMOTRON),
+    "b200": ("b200_sxm", "NVIDIA B200 SXM 180 GB", "vLLM 0.24.0 (cuBLAS, FlashInfer), SGLang 0.5.14 (products in fp8)",
+             NEMOTRON),
 }
 AICONFIGURATOR_ORIGIN = ("ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce "
                          "aic-core/src/aiconfigurator_core/systems/data")
@@ -74,6 +76,9 @@ def rows_of(folder, name):
     with gzip.open(os.path.join(folder, name), "rt", newline="") as f:
         yield from csv.DictReader(f)
 
+
+# TensorRT-LLM's collector takes as many copies of a weight as fill the L2 cache, so that all that is smaller is timed warm.
+FILLS_L2 = {"l40s": "gemm(fp8) 1, "}
 
 # What the source calls types of products, and we; their scales are of rows, and of 128 x 128.
 FP8_TYPES = {"fp8": "fp8-channel", "fp8_block": "fp8"}
@@ -207,14 +212,14 @@ def main():
             "# kind: imported", "# gpu: " + title, "# source: " + AICONFIGURATOR_ORIGIN,
             "# licence: Apache-2.0, Copyright 2025-2026 NVIDIA CORPORATION & AFFILIATES",
             "# software: " + software,
-            "# weights_in_turn: gemm 6, moe 1, attention_decode 1",
+            "# weights_in_turn: gemm 6, %smoe 1, attention_decode 1" % FILLS_L2.get(gpu, ""),
             "# expert_routing: power_law 1.01",
             "# experts_hit: by the collector's power law, computed (experts_hit in "
             "experiments/import/profiles.py); nobody counted",
             "# Transformation (experiments/import/profiles.py): milliseconds to microseconds; "
             "message elements to bytes of one GPU (a gathering's size / gpus); decode kv = isl + step; expert_ffn = inter_size / tp.",
-            "# Types: gemm rows of fp8 are the source's fp8_block (DeepGEMM, FlashInfer, CUTLASS or Triton, scales of "
-            "128 x 128), of fp8-channel its fp8 (CUTLASS, scaled by row); whether a time holds the quantising of inputs the source does not say.",
+            "# Types: gemm rows of fp8 are the source's fp8_block (scales of 128 x 128; SGLang's DeepGEMM, or where it has none the quicker of TensorRT-LLM's and "
+            "vLLM's), of fp8-channel its fp8 (vLLM's CUTLASS, scaled by row). Times of SGLang and TensorRT-LLM hold the quantising of inputs.",
             "# Dropped: products of fp8 at other rows than powers of two; products with n or k below 512; attention with fewer than 4 query heads; "
             "MoE routings other than power_law_1.01; " +
             ("experts without a gate (Nemotron-H); " if ungated else "") +

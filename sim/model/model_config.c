@@ -186,8 +186,10 @@ static int check_expected(struct reading *r, const struct config *file) {
 static int take_quantised(struct reading *r) {
     const json_t *config = look_up(r->root, "quantization_config");
     config = config != NULL ? config : look_up(r->root, "compression_config");
+    config = config != NULL ? config : look_up(r->root, "text_config.quantization_config");
     enum number_type type = NUMBER_BF16;
-    int status = config != NULL ? quantised_type(config, r->path, &type, r->err) : 0;
+    int status = config != NULL ? quantised_type(config, r->path, &type, r->err)
+                                : quantised_beside(r->path, r->err);
     r->model->quantised = config != NULL && status == 0 ? number_words[type] : NULL;
     return status;
 }

@@ -1,11 +1,18 @@
 #include "sim/model/quantised.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "sim/base/input/text.h"
+
+enum { FOUND_CHARS = 96, PATH_CHARS = 4224 };
 
 struct asked {
-    const char *path;
+    const char *path, *method;
     enum number_type *out;
     struct err *err;
 };
@@ -26,20 +33,33 @@ static bool says(const json_t *object, const char *key, const char *word) {
     return at(object, key) == NULL || (found != NULL && strcmp(found, word) == 0);
 }
 
-/* The sentence about one key, with what stands there. */
+/* The sentence about one key, with what stands there where that is short. */
 static int refuse(const struct asked *a, const json_t *object, const char *key, const char *read) {
     const json_t *value = json_object_get(object, key);
     char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    err_world(a->err, "%s: %s of quantization_config is %s; %s", a->path, key,
-              text != NULL ? text : "not there", read);
+    const size_t length = text != NULL ? strlen(text) : 0;
+    err_world(a->err,
+              "%s: the weights are quantised by %s, and %s of quantization_config is %.*s%s; %s",
+              a->path, a->method, key, length > FOUND_CHARS ? FOUND_CHARS : (int)length,
+              text != NULL ? text : "",
+              text == NULL           ? "not there"
+              : length > FOUND_CHARS ? "..."
+                                     : "",
+              read);
     free(text);
     return err_status(a->err);
 }
 
+/* A list, or as older files of compressed-tensors have it "128x128". */
 static bool is_square(const json_t *value) {
-    return json_array_size(value) == 2 &&
-           json_integer_value(json_array_get(value, 0)) == SCALE_GROUP &&
-           json_integer_value(json_array_get(value, 1)) == SCALE_GROUP;
+    const char *text = json_string_value(value);
+    int64_t high = json_integer_value(json_array_get(value, 0)),
+            wide = json_integer_value(json_array_get(value, 1));
+    if (text != NULL && sscanf(text, "%" SCNd64 "x%" SCNd64, &high, &wide) != 2) {
+        return false;
+    }
+    return (text != NULL || json_array_size(value) == 2) && high == SCALE_GROUP &&
+           wide == SCALE_GROUP;
 }
 
 /* DeepSeek's: scales of squares, where it says weight_block_size; vLLM's: of whole matrices. */
@@ -83,10 +103,17 @@ static int read_group(const struct asked *a, const json_t *group) {
         return refuse(a, group, "input_activations",
                       "floats of 8 bits, quantised as they come (dynamic), are read");
     }
-    if (strategy != NULL && strcmp(strategy, "block") == 0 &&
-        is_square(at(weights, "block_structure"))) {
+    if (json_is_false(at(weights, "symmetric"))) {
+        return refuse(a, weights, "symmetric", "weights without zero points are read");
+    }
+    if (at(group, "output_activations") != NULL) {
+        return refuse(a, group, "output_activations", "outputs that stay wide are read");
+    }
+    if (strategy != NULL && strcmp(strategy, "block") == 0) {
         *a->out = NUMBER_FP8;
-        return 0;
+        return is_square(at(weights, "block_structure"))
+                   ? 0
+                   : refuse(a, weights, "block_structure", "[128, 128] is read");
     }
     if (strategy == NULL || (strcmp(strategy, "channel") != 0 && strcmp(strategy, "tensor") != 0)) {
         return refuse(a, weights, "strategy", "channel, tensor and blocks of 128 x 128 are read");
@@ -104,6 +131,13 @@ static int read_compressed(const struct asked *a, const json_t *config) {
         return refuse(a, config, "kv_cache_scheme",
                       "cached rows are quantised as they come (storage.cache)");
     }
+    if (json_object_size(at(config, "transform_config")) > 0) {
+        return refuse(a, config, "transform_config",
+                      "weights and inputs that are not rotated are read");
+    }
+    if (!says(at(config, "sparsity_config"), "format", "dense")) {
+        return refuse(a, config, "sparsity_config", "weights that are stored whole are read");
+    }
     return read_group(a, json_object_iter_value(json_object_iter((json_t *)(uintptr_t)groups)));
 }
 
@@ -114,8 +148,12 @@ static const struct {
     {"fp8", read_fp8}, {"fbgemm_fp8", read_rows}, {"compressed-tensors", read_compressed}};
 
 int quantised_type(const json_t *config, const char *path, enum number_type *out, struct err *err) {
-    const struct asked asked = {path, out, err};
     const char *method = word_at(config, "quant_method");
+    if (method == NULL &&
+        (at(config, "load_in_8bit") != NULL || at(config, "load_in_4bit") != NULL)) {
+        method = "bitsandbytes"; /* as its files said it before there was a quant_method */
+    }
+    const struct asked asked = {path, method, out, err};
     if (method == NULL) {
         return err_world(err, "%s: quantization_config names no quant_method", path);
     }
@@ -124,8 +162,29 @@ int quantised_type(const json_t *config, const char *path, enum number_type *out
             return methods[i].read(&asked, config);
         }
     }
+    const char *algorithm = word_at(config, "quant_algo"); /* modelopt's */
     return err_world(err,
-                     "%s: the weights are quantised by %s, which nothing here reads: fp8, "
+                     "%s: the weights are quantised by %s%s%s, which nothing here reads: fp8, "
                      "fbgemm_fp8 and compressed-tensors of fp8 are read",
-                     path, method);
+                     path, method, algorithm != NULL ? ", " : "",
+                     algorithm != NULL ? algorithm : "");
+}
+
+int quantised_beside(const char *path, struct err *err) {
+    static const char name[] = "hf_quant_config.json";
+    const char *slash = strrchr(path, '/');
+    char beside[PATH_CHARS];
+    snprintf(beside, sizeof beside, "%.*s%s", slash != NULL ? (int)(slash + 1 - path) : 0, path,
+             name);
+    if (access(beside, F_OK) == 0) {
+        json_t *root = json_read(beside, "the quantisation", JSON_REJECT_DUPLICATES, err);
+        json_t *said = json_object_get(root, "quantization");
+        enum number_type type;
+        if (at(said, "quant_algo") != NULL) {
+            json_object_set_new(said, "quant_method", json_string("modelopt"));
+            (void)quantised_type(said, beside, &type, err);
+        }
+        json_decref(root);
+    }
+    return err->kind;
 }

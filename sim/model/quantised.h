@@ -15,4 +15,8 @@
  * method, or the key, of all others; `path` is for the sentence. */
 int quantised_type(const json_t *config, const char *path, enum number_type *out, struct err *err);
 
+/* ERR_WORLD where a file hf_quant_config.json next to `path` says that modelopt quantised the
+ * weights, as NVIDIA's checkpoints do whose config.json says nothing of it. */
+int quantised_beside(const char *path, struct err *err);
+
 #endif

@@ -24,7 +24,8 @@ enum form {
 /* One thing of a checkpoint in fp8 that is otherwise sound, of the query's projection. */
 static struct {
     bool lacks_scales, is_wide, transposes, marks_other, is_stored_in_fp8;
-    double bad; /* a scale; 0: none */
+    const char *beside; /* the ending of one tensor more; NULL: none */
+    double bad;         /* a scale; 0: none */
 } wrong;
 
 enum { MOST_BYTES = 1 << 23, MOST_HEADER = 1 << 14 };
@@ -117,6 +118,11 @@ static void write_fp8(enum form form) {
                        narrow ? (const void *)codes : (const void *)wide, n * k * (narrow ? 1 : 4));
             if (narrow && !(wrong.lacks_scales && is_query(name))) {
                 add_scales(name, form, n, k);
+            }
+            if (wrong.beside != NULL && is_query(name)) {
+                char full[160];
+                snprintf(full, sizeof full, "%s%s", name, wrong.beside);
+                add_tensor(full, "F32", "[1]", wide, 4);
             }
         }
     }
@@ -275,6 +281,12 @@ TEST(scales_that_cannot_be_read_are_refused_with_a_sentence) {
     ASSERT_SAYS(fp8_error(SQUARES, NUMBER_FP8), "are U32; F32, BF16 and F16 are read");
     ASSERT_SAYS(fp8_error(SQUARES, NUMBER_FP8_CHANNEL), "set storage.weights = fp8");
     ASSERT_SAYS(fp8_error(ROWS, NUMBER_FP8), "set storage.weights = fp8-channel");
+    wrong.beside = "_zero_point";
+    ASSERT_SAYS(fp8_error(ROWS, NUMBER_FP8_CHANNEL), "of a quantisation that nothing here reads");
+    wrong.beside = ".input_scale";
+    ASSERT_SAYS(fp8_error(ROWS, NUMBER_FP8_CHANNEL), "weight.input_scale' of a quantisation");
+    wrong.beside = ".other";
+    ASSERT_SAYS(fp8_error(ROWS, NUMBER_FP8_CHANNEL), "has no place: this is another model");
     wrong.is_wide = true;
     ASSERT_SAYS(fp8_error(SQUARES, NUMBER_FP8), "q_proj.weight' is F32 and ");
     close_devices();

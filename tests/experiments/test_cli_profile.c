@@ -476,8 +476,8 @@ TEST(one_source_prices_all_or_is_refused) {
     }
     REFUSES(2, "there are no measured prices of llada2-mini on l40s", "run", MINI, "--gpu", "l40s",
             "--price-source", "measured");
-    REFUSES(2, "there are no imported prices of llada2-mini on b200", "run", MINI, "--gpu", "b200",
-            "--price-source", "imported");
+    REFUSES(2, "there are no imported prices of llada2-mini on gb200", "run", MINI, "--gpu",
+            "gb200", "--price-source", "imported");
     REFUSES(2, "--price-source: 'all' is neither", "run", MINI, "--price-source", "all");
     REFUSES(2, "--price-source and --roofline exclude", "run", MINI, "--roofline", "--price-source",
             "measured");

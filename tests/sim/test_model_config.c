@@ -241,6 +241,13 @@ TEST(quantised_checkpoints_are_read_or_refused_by_their_method) {
         {COMPRESSED(
              GROUP(FLOAT8("\"strategy\":\"block\",\"block_structure\":[128,128]"), BY_TOKEN)),
          "fp8", NULL},
+        {COMPRESSED(
+             GROUP(FLOAT8("\"strategy\":\"block\",\"block_structure\":\"128x128\""), BY_TOKEN)),
+         "fp8", NULL},
+        {"{\"quant_method\":\"compressed-tensors\",\"transform_config\":{},\"sparsity_config\":"
+         "{\"format\":\"dense\"},\"config_groups\":{" GROUP(FLOAT8("\"strategy\":\"channel\""),
+                                                            BY_TOKEN) "}}",
+         "fp8-channel", NULL},
         {"null", NULL, NULL},
         {FP8(",\"weight_block_size\":[64,128]"), NULL, "weight_block_size"},
         {FP8(",\"weight_block_size\":128"), NULL,
@@ -249,7 +256,25 @@ TEST(quantised_checkpoints_are_read_or_refused_by_their_method) {
         {FP8(",\"fmt\":\"e5m2\""), NULL, "fmt of quantization_config is \"e5m2\""},
         {FP8(",\"scale_fmt\":\"ue8m0\""), NULL, "scale_fmt"},
         {COMPRESSED(GROUP("{\"num_bits\":4,\"type\":\"int\",\"strategy\":\"group\"}", "null")),
-         NULL, "\"num_bits\":4"},
+         NULL,
+         "quantised by compressed-tensors, and weights of quantization_config is {\"num_bits\":4"},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"channel\",\"symmetric\":false"), BY_TOKEN)), NULL,
+         "symmetric of quantization_config is false"},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"channel\""),
+                          BY_TOKEN ",\"output_activations\":" BY_TOKEN)),
+         NULL, "output_activations"},
+        {COMPRESSED(
+             GROUP(FLOAT8("\"strategy\":\"block\",\"block_structure\":\"64x128\""), BY_TOKEN)),
+         NULL, "block_structure of quantization_config is \"64x128\"; [128, 128] is read"},
+        {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"block\",\"block_structure\":\"all\""), BY_TOKEN)),
+         NULL, "block_structure of quantization_config is \"all\""},
+        {"{\"quant_method\":\"compressed-tensors\",\"transform_config\":{\"config_groups\":{}},"
+         "\"config_groups\":{" GROUP(FLOAT8("\"strategy\":\"channel\""), BY_TOKEN) "}}",
+         NULL, "transform_config"},
+        {"{\"quant_method\":\"compressed-tensors\",\"sparsity_config\":{\"format\":"
+         "\"sparse-24-bitmask\"},\"config_groups\":{" GROUP(FLOAT8("\"strategy\":\"channel\""),
+                                                            BY_TOKEN) "}}",
+         NULL, "sparsity_config"},
         {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"group\""), BY_TOKEN)), NULL, "strategy"},
         {COMPRESSED(GROUP(FLOAT8("\"strategy\":\"channel\""),
                           FLOAT8("\"strategy\":\"tensor\",\"dynamic\":false"))),
@@ -261,6 +286,10 @@ TEST(quantised_checkpoints_are_read_or_refused_by_their_method) {
         {"{\"quant_method\":\"gptq\",\"bits\":4}", NULL, "quantised by gptq"},
         {"{\"quant_method\":\"awq\"}", NULL, "quantised by awq"},
         {"{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", NULL, "by bitsandbytes"},
+        {"{\"load_in_4bit\":false,\"load_in_8bit\":true}", NULL,
+         "quantised by bitsandbytes, which"},
+        {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", NULL,
+         "quantised by modelopt, NVFP4, which nothing here reads"},
         {"[]", NULL, "names no quant_method"},
         {"{\"quant_method\":8}", NULL, "names no quant_method"},
     };
@@ -278,6 +307,31 @@ TEST(quantised_checkpoints_are_read_or_refused_by_their_method) {
         } else {
             ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
         }
+    }
+}
+
+/* NVIDIA's checkpoints say it in a file of their own. */
+TEST(a_file_of_modelopt_beside_config_json_is_looked_at) {
+    static const struct {
+        const char *said, *sentence;
+    } cases[] = {
+        {"{\"quantization\":{\"quant_algo\":\"NVFP4\"}}",
+         "hf_quant_config.json: the weights are quantised by modelopt, NVFP4, which nothing here"},
+        {"{\"quantization\":{\"quant_algo\":\"FP8\"}}", "quantised by modelopt, FP8,"},
+        {"{\"quantization\":{\"quant_algo\":null}}", NULL},
+        {"{}", NULL},
+        {"{", "hf_quant_config.json:1: "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        char name[64];
+        snprintf(name, sizeof name, "beside-%zu", i);
+        const char *path = write_config(name, published[0].text);
+        snprintf(name, sizeof name, "beside-%zu/hf_quant_config.json", i);
+        (void)scratch_write(name, cases[i].said);
+        const struct model *read = model_find(path, &err);
+        ck_assert_msg((read != NULL) == (cases[i].sentence == NULL), "%zu: %s", i, err.text);
+        ck_assert(read != NULL || strstr(err.text, cases[i].sentence) != NULL);
     }
 }
 

@@ -241,7 +241,7 @@ TEST(a_price_that_the_floor_raised_keeps_its_kind) {
 TEST(every_price_is_explained_to_the_last_rung) {
     static const char *const systems[] = {
         "vanilla-published", "dllm-cache", "mosaic", "sdar", "focus", "sglang", "vllm-ar"};
-    static const char *const gpus[] = {"h100", "a100-40g", "rtx3090", "b200"};
+    static const char *const gpus[] = {"h100", "a100-40g", "rtx3090", "b200", "gb200"};
     const struct case_step *const steps[] = {&block, &canvas, &single, &prefill};
     for (size_t s = 0; s < sizeof systems / sizeof systems[0]; s++) {
         for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
