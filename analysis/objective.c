@@ -82,6 +82,10 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     rest = take_word(has_statistic ? rest : term, "<>", word);
     int metric =
         name_find(latency_words, word) >= 0 ? METRIC_LATENCY : name_find(metric_words, word);
+    double percent;
+    if (metric < 0 && word[0] == 'p' && num_f64(word + 1, &percent)) {
+        return err_usage(err, "--slo: '%s' in '%s' is no percentile from p0 to p100", word, term);
+    }
     if (metric < 0) {
         return err_usage(err, "--slo: '%s' in '%s' is no metric%s; there are %s", word, term,
                          name_hint(word, metric_words, hint), metrics_are);
@@ -93,6 +97,10 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     }
     out->metric = is_share ? METRIC_GOODPUT : (enum objective_metric)metric;
     out->statistic = is_share ? STATISTIC_SHARE : out->statistic;
+    if (*rest == (is_share ? '<' : '>')) {
+        return err_usage(err, "--slo: '%s': an objective bounds %s from %s, %s%s", term, word,
+                         is_share ? "below" : "above", word, is_share ? ">99%" : "<30s");
+    }
     if (*rest != (is_share ? '>' : '<')) {
         return err_usage(err, "--slo: '%s' lacks its bound, %s%s", term, word,
                          is_share ? ">99%" : "<30s");

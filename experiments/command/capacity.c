@@ -342,10 +342,15 @@ static int take_prices(struct capacities *c, struct err *err) {
     for (size_t i = 0; status == 0 && i < words.n; i++) {
         bool is_asked = false;
         status = read_price(words.word[i], &price, err);
+        for (size_t k = 0; status == 0 && k < i; k++) {
+            if (strcmp(words.word[k], words.word[i]) == 0) {
+                status = err_usage(err, "--price: '%s' has two prices", words.word[i]);
+            }
+        }
         for (size_t k = 0; status == 0 && k < c->found.n_configs; k++) {
             struct configuration *config = &c->configs[k];
             if (strcmp(config->asked.request.gpu, words.word[i]) == 0) {
-                config->price = config->price > 0 ? config->price : price;
+                config->price = price;
                 is_asked = true;
             }
         }
