@@ -102,6 +102,7 @@ def compare(**options):
     """Several systems under the same workload: a DataFrame, a row each, whose columns are the fields of `run`, ratios to the
     first system and, with several seeds, means with 95 % intervals (`spread`) and paired differences. One that does not fit has
     its reason in the column `no_result`."""
+    _tables.needed("pandas", "compare")
     rows = _call("compare", (), options, lambda found: any(_has_run(row) for row in found))
     over = [row["over"] for row in rows if row.get("over")]
     shown = _shown([one["value"] for one in over])
@@ -119,6 +120,7 @@ def _has_run(row):
 def capacity(**options):
     """The highest rate at which objectives are met, `capacity(slo="p99 latency<30s", ...)`: a DataFrame, a row for each
     configuration; `attrs` has the workload and the objectives. One that does not fit has its reason in `no_result`."""
+    _tables.needed("pandas", "capacity")
     found = _call("capacity", (), options,
                   lambda found: any(not one.get("no_result") for row in found["configurations"] for one in row["by_seed"]))
     rows = []
@@ -245,7 +247,7 @@ def sweep(set=None, **options):
     table = _tables.frame_of(rows, _fields(), "sweep", varied=varied)
     if against is None:
         return table
-    key, _, value = against.partition("=")
+    key, _, value = (word.strip() for word in against.partition("="))
     return _tables.with_differences(table, _fields(), f"{key}={shown.get(key, {}).get(value, value)}")
 
 
