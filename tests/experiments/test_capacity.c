@@ -399,6 +399,17 @@ TEST(what_makes_no_sense_is_refused) {
     REFUSES(2, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not 'l40s=free'",
             "capacity", "--requests", "500000000", "--slo", "p99 latency<8s", "--price",
             "l40s=free");
+    REFUSES(2, "--over: 'gpu' is given twice: all its values are one list, gpu=A,B,...", "capacity",
+            "--requests", "500000000", "--slo", "p99 latency<8s", "--over", "gpu=l40s", "--over",
+            "gpu=h100");
+    /* a card of one's own by its name; the file's path is its name, too */
+    char own[600];
+    snprintf(own, sizeof own, "gpu=%s,l40s",
+             scratch_write("mine.ini", "[gpu]\nsource = me\nsms = 100\ncompute_capability = 90\n"
+                                       "memory = 80GiB\npeak_bf16_flops = 1e14\n"
+                                       "peak_bandwidth = 1e12\n"));
+    REFUSES(2, "--price: the price of 'l40s' is missing", "capacity", "--requests", "500000000",
+            "--slo", "p99 latency<8s", "--over", own, "--price", "mine=2");
     REFUSES(2, "--price: 'l40s' has two prices", "capacity", "--requests", "500000000", "--slo",
             "p99 latency<8s", "--price", "l40s=2,h100=3,l40s=2");
     REFUSES(2, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not '2.5'",
