@@ -65,6 +65,10 @@ LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 # A third of the time of a build was theirs.
 $(TESTS:%=%.o): OPT = -O1
+# Without debugging information, and by gold where it is, a suite is linked in a third of the time; sanitizers name lines by it.
+QUICK_LINK := $(shell for o in '-Wl,-S -fuse-ld=gold' -Wl,-S; do \
+                  echo 'int main(void) { return 0; }' | $(CC) $$o -xc - -o /dev/null 2>/dev/null && echo "$$o" && break; done)
+TEST_LINK = $(LINK) $(if $(SAN),,$(QUICK_LINK))
 # A file that asks for PLUGIN_NAME in an #if is compiled once for each NAME, any other is one plug-in.
 ASKS_NAME := ^.[el]*if.*PLUGIN_
 PLUGIN_C  := $(wildcard tests/plugins/*.c)
@@ -147,7 +151,15 @@ $(TESTS:%=%.o): OUR_CPPFLAGS += @$(LIBRARIES)/check-cflags
 $(TESTS:%=%.o): $(LIBRARIES)/check-libs
 $(TESTS): %: %.o $(BUILD)/libunmask.a $(LIBRARIES)/check-libs
 	$(say) LD $@
-	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) @$(LIBRARIES)/check-libs $(OUR_LIBS) $(LIBS)
+	$(Q)$(TEST_LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) @$(LIBRARIES)/check-libs $(OUR_LIBS) $(LIBS)
+
+# Suites that fork the program instead of starting it (tests/support/cli.h).
+FORKING := $(addprefix $(BUILD)/tests/,experiments/test_plugin_runs)
+$(BUILD)/tests/support/program.o: $(BUILD)/experiments/command/main.o
+	@mkdir -p $(@D)
+	$(Q)objcopy --redefine-sym main=program_main $< $@
+$(FORKING): $(BUILD)/tests/support/program.o
+$(FORKING): TEST_LINK += $(EXPORTS)
 
 CROWD_OBJS := $(BUILD)/tests/analysis/crowd.o $(BUILD)/tests/analysis/crowd_explore.o
 $(BUILD)/tests/analysis/test_protocol: $(CROWD_OBJS)
@@ -224,9 +236,10 @@ demo: packages ## install, build, replay a real trace through five systems, draw
 figures: all ## draw every figure into out/, with the paper-versus-ours tables
 	$(BUILD)/unmask figure --all --out $(OUT)
 
+# One suite more than there are cores: some wait, for clocks, locks and time limits.
 test: packages ## install what is missing, build, run every test suite
 	@$(MAKE) --no-print-directory $(ALL_CORES) all $(TESTS) $(PLUGINS)
-	@$(MAKE) --no-print-directory $(ALL_CORES) $(TESTS:%=%.run)
+	@$(MAKE) --no-print-directory $(if $(ALL_CORES),-j$$(( $(ALL_CORES:-j%=%) + 1 ))) $(TESTS:%=%.run)
 	@cat $(TESTS:%=%.times) | sort -rn | awk '{ all += $$1 } NR <= 8 { longest = longest (NR > 1 ? ", " : "") $$2 " " $$1 } \
 	    END { printf "%d suites passed in %.0f s of CPU time; the longest: %s\n", NR, all, longest }'
 

@@ -102,7 +102,12 @@ static const char *read_what(const char *term, char statistic[WORD_CHARS], int *
     const char *rest = take_word(term, "<>", statistic);
     bool has_statistic = read_statistic(statistic, out);
     rest = take_word(has_statistic ? rest : term, "<>", word);
+    double percent;
     *metric = find_metric(word);
+    if (*metric < 0 && word[0] == 'p' && num_f64(word + 1, &percent)) {
+        err_usage(err, "--slo: '%s' in '%s' is no percentile from p0 to p100", word, term);
+        return NULL;
+    }
     if (*metric < 0) {
         err_usage(err, "--slo: '%s' in '%s' is no metric%s; there are %s", word, term,
                   strcmp(word, "itl") == 0 ? ": the tokens of a block come together"
@@ -139,6 +144,10 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     }
     out->metric = is_share ? METRIC_GOODPUT : (enum objective_metric)metric;
     out->statistic = is_share ? STATISTIC_SHARE : out->statistic;
+    if (*rest == (is_share ? '<' : '>')) {
+        return err_usage(err, "--slo: '%s': an objective bounds %s from %s, %s%s", term, word,
+                         is_share ? "below" : "above", word, is_share ? ">99%" : "<30s");
+    }
     if (*rest != (is_share ? '>' : '<')) {
         return err_usage(err, "--slo: '%s' lacks its bound, %s%s", term, word,
                          is_share ? ">99%" : "<30s");

@@ -174,6 +174,13 @@ static int read_over(struct asking *asking, const char *text, struct err *err) {
     }
     struct over *over = &asking->axes[asking->n_axes++];
     const int status = over_read(text, CAPACITY_MOST_CONFIGS, over, err);
+    for (const struct over *one = asking->axes; status == 0 && one < over; one++) {
+        if (strcmp(one->key, over->key) == 0) {
+            return err_usage(err,
+                             "--over: '%s' is given twice: all its values are one list, %s=A,B,...",
+                             over->key, over->key);
+        }
+    }
     return status != 0 ? status : over_refuse_traffic(over->key, err);
 }
 
@@ -334,6 +341,14 @@ static int read_price(char *word, double *out, struct err *err) {
     return 0;
 }
 
+/* A card of one's own is known by its file's path, or by its name as tables have it. */
+static bool is_card(const char *gpu, const char *word) {
+    const char *slash = strrchr(gpu, '/'), *name = slash != NULL ? slash + 1 : gpu;
+    const size_t length = strlen(word);
+    return strcmp(gpu, word) == 0 ||
+           (strncmp(name, word, length) == 0 && strcmp(name + length, ".ini") == 0);
+}
+
 /* A price list may know more cards than are compared, but no card that there is not. */
 static int take_prices(struct capacities *c, struct err *err) {
     struct words words = {.n = 0};
@@ -342,10 +357,15 @@ static int take_prices(struct capacities *c, struct err *err) {
     for (size_t i = 0; status == 0 && i < words.n; i++) {
         bool is_asked = false;
         status = read_price(words.word[i], &price, err);
+        for (size_t k = 0; status == 0 && k < i; k++) {
+            if (strcmp(words.word[k], words.word[i]) == 0) {
+                status = err_usage(err, "--price: '%s' has two prices", words.word[i]);
+            }
+        }
         for (size_t k = 0; status == 0 && k < c->found.n_configs; k++) {
             struct configuration *config = &c->configs[k];
-            if (strcmp(config->asked.request.gpu, words.word[i]) == 0) {
-                config->price = config->price > 0 ? config->price : price;
+            if (is_card(config->asked.request.gpu, words.word[i])) {
+                config->price = price;
                 is_asked = true;
             }
         }

@@ -161,6 +161,15 @@ static void warn_of_templates(const struct chat *chat) {
     }
 }
 
+/* Answers of a model that attends otherwise than its weights were trained to are none. */
+static void warn_of_attention(const struct system *system) {
+    struct warnings warnings = {0};
+    system_warn_of_attention(system, &warnings);
+    for (size_t i = 0; i < warnings.n; i++) {
+        fprintf(stderr, "unmask: %s\n", warnings.items[i].text);
+    }
+}
+
 static int read_text(struct generation *g, const struct system *system, const char *text,
                      struct err *err) {
     const struct questions_request *request = &g->questions->request;
@@ -551,6 +560,7 @@ static int run(const struct options *options, struct err *err) {
     status = status != 0 ? status : check_options(options, &asked, &generation, err);
     if (status == 0) {
         asked_say_unread(system, backend_names[backend->kind]);
+        warn_of_attention(system);
     }
     status = status != 0 ? status
                          : read_all(options, system, &asked.request.questions, &generation, err);

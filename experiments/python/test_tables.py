@@ -131,6 +131,10 @@ class Units(unittest.TestCase):
                 with self.assertRaisesRegex(ImportError, f"^{what} needs pandas, which cannot be imported .*: pip install pandas$") as raised:
                     call()
                 self.assertIsInstance(raised.exception, unmask.Error)
+            with unittest.mock.patch.object(unmask, "_ask", side_effect=AssertionError("it ran first")):
+                for call in (lambda: unmask.compare(requests=4), lambda: unmask.capacity(slo="p99 latency<60s"),
+                             lambda: unmask.sweep(requests=4)):
+                    self.assertRaisesRegex(ImportError, "needs pandas", call)
 
 
 class Plots(unittest.TestCase):
@@ -155,6 +159,9 @@ class Plots(unittest.TestCase):
         self.assertEqual((x, y, label), ([1, 2], [4.5, 4.0], "b"))
         self.assertAlmostEqual(half[0], 12.706 * 0.5, 3)  # of 4 and 5
         self.assertEqual(ax.said["set_ylabel"], ("difference of p99 latency (s) to a",))
+        blank = Axes()
+        unmask.plot(self.FRAME, "rate", "latency_s.p99", by="system", against=" system = a", ax=blank)
+        self.assertEqual(blank.lines[0][1], [4.5, 4.0])
         # What one scheduler alone has does not keep its runs from another's.
         frame = self.FRAME.assign(**{"system.knob": [1.0] * 4 + [float("nan")] * 4})
         frame.attrs["varied"], again = ["system", "system.knob", "rate"], Axes()

@@ -427,11 +427,23 @@ const struct model *asked_model_of_weights(const char *weights, char *path, stru
     return model != NULL ? model_recognise(model, err) : NULL;
 }
 
+static const char *const serving[] = {
+    [MASK_BIDIRECTIONAL] = "dllm-serve", [MASK_BLOCK_CAUSAL] = "sdar", [MASK_CAUSAL] = "vllm-ar"};
+
 const char *asked_system_for(const struct model *model) {
-    static const char *const serving[] = {[MASK_BIDIRECTIONAL] = "dllm-serve",
-                                          [MASK_BLOCK_CAUSAL] = "sdar",
-                                          [MASK_CAUSAL] = "vllm-ar"};
     return serving[model != NULL ? model->mask : MASK_BIDIRECTIONAL];
+}
+
+/* The same of a model whose attention --set changes; a word that names none is refused later. */
+static const char *system_for(const struct model *model, const struct options *options) {
+    const char *sets[OPTIONS_MOST_GIVEN], *system = asked_system_for(model);
+    const size_t n = options_values(options, "set", sets);
+    for (size_t i = 0; i < n; i++) {
+        const char *value = name_behind(sets[i], "model.attention=");
+        const int mask = value != NULL ? name_find(attention_mask_names, value) : -1;
+        system = mask >= 0 ? serving[mask] : system;
+    }
+    return system;
 }
 
 /* The model that is named or that the weights are of, and where no system is named one that serves
@@ -449,7 +461,7 @@ static int read_model(const struct options *options, struct asked *asked, struct
         request->model = model->path != NULL ? model->path : model->name;
     }
     if (!options_has(options, "system")) {
-        request->system = asked_system_for(model);
+        request->system = system_for(model, options);
     }
     return 0;
 }

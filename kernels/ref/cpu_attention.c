@@ -7,11 +7,24 @@
 #include "kernels/ref/ref.h"
 #include "kernels/rules/pattern.h"
 
+/* Compiled twice, and by what the processor has the loader takes the one with vectors twice as
+ * wide. The operations and their order are the same, and nothing is contracted: so are the bytes.
+ */
+#if defined __x86_64__ && defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ &&                    \
+    !defined __SANITIZE_THREAD__ && defined __has_attribute
+#if __has_attribute(target_clones)
+#define WIDER __attribute__((target_clones("avx2", "default")))
+#endif
+#endif
+#ifndef WIDER
+#define WIDER
+#endif
+
 /* Partial sums of a dot product: element i goes to sum i mod LANES, which a compiler may keep in
  * vector registers without reordering anything; and which keeps rounding errors short. */
 enum { LANES = 16 };
 
-static float dot(const float *a, const float *b, int64_t n) {
+WIDER static float dot(const float *a, const float *b, int64_t n) {
     float lanes[LANES] = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -76,7 +89,7 @@ struct softmax {
     int64_t size;
 };
 
-static void take_in(struct softmax *s) {
+WIDER static void take_in(struct softmax *s) {
     float top = s->top;
     for (int i = 0; i < s->n_waiting; i++) {
         top = s->scores[i] > top ? s->scores[i] : top;

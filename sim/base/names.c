@@ -99,10 +99,31 @@ static const char *name_around(const char *word, const char *const *names) {
     return best;
 }
 
+/* The shortest name in which all parts of `word` between bars stand, in whatever order:
+ * latency_p99_s for p99_latency. NULL where there is none, or the word has one part. */
+static const char *name_of_parts(const char *word, const char *const *names) {
+    const char *best = NULL;
+    for (; *names != NULL && strpbrk(word, "_-") != NULL; names++) {
+        bool has_all = true;
+        for (const char *at = word; has_all && *at != '\0'; at += strspn(at, "_-")) {
+            char part[NAME_CHARS];
+            const size_t length = strcspn(at, "_-");
+            snprintf(part, sizeof part, "%.*s", (int)length, at);
+            has_all = length < sizeof part && stands_in(part, *names);
+            at += length;
+        }
+        if (has_all && (best == NULL || strlen(*names) < strlen(best))) {
+            best = *names;
+        }
+    }
+    return best;
+}
+
 const char *name_nearest(const char *word, const char *const *names) {
     enum { TELLING_CHARS = 3, LONG_CHARS = 8, SLIP = 2 };
     const size_t length = strlen(word);
     const char *around = length >= TELLING_CHARS ? name_around(word, names) : NULL, *best = NULL;
+    around = around != NULL || length < LONG_CHARS ? around : name_of_parts(word, names);
     size_t best_distance = length / 2 + 1;
     for (; *names != NULL; names++) {
         size_t distance = edit_distance(word, *names);

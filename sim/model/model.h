@@ -49,6 +49,7 @@ struct model {
     const char *architecture; /* that it names and no family has: `family` is its model_type's; or
                                  NULL */
     const char *quantised;    /* of number_words, what it says that products read; or NULL */
+    const char *note; /* what a run of it has to say of the attention that was taken; or NULL */
     uint32_t layers, hidden, heads, kv_heads, head_dim;
     uint32_t rotary_dim; /* how many of a head's first channels are rotated; 0: all */
     /* Of every global_every-th layer, which sees all that the mask allows: its heads, and whether

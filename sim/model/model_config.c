@@ -202,7 +202,8 @@ static int take_scaling(struct reading *r) {
         {"rope_high_factor", "high_freq_factor"},
         {"rope_original_positions", "original_max_position_embeddings"}};
     const json_t *scaling = look_up(r->root, "rope_scaling");
-    scaling = scaling != NULL ? scaling : look_up(r->root, "rope_parameters");
+    scaling =
+        scaling != NULL && !json_is_false(scaling) ? scaling : look_up(r->root, "rope_parameters");
     const json_t *named = look_up(scaling, "rope_type");
     named = named != NULL ? named : look_up(scaling, "type");
     static const char *const types[] = {"default", "llama3", NULL};
@@ -214,6 +215,9 @@ static int take_scaling(struct reading *r) {
         if ((m->stated & model_param_bit("rope_theta")) != 0) {
             m->rope_factor = m->rope_low_factor = m->rope_high_factor = 0;
             m->rope_original_positions = 0;
+            for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+                m->stated |= model_param_bit(words[i][0]); /* it says that nothing is stretched */
+            }
         }
         return 0;
     }
@@ -330,7 +334,38 @@ static void note_assumed(struct reading *r) {
     r->model->assumed = catalogue_keep_text(text);
 }
 
+/* The family's words on what it stands for; or that config.json has a mask token, for which an
+ * autoregressive model has no use: some diffusion models keep the class that they began from. */
+static void note_attention(struct reading *r) {
+    const char *note = family_value(&r->family, "family", "note");
+    char text[ASSUMED_CHARS];
+    const json_t *token = look_up(r->root, "mask_token_id");
+    if (note == NULL && r->model->mask == MASK_CAUSAL && json_is_integer(token)) {
+        snprintf(text, sizeof text,
+                 "config.json names mask_token_id %" JSON_INTEGER_FORMAT
+                 ", and models of %s are autoregressive: of a diffusion model, --set "
+                 "model.attention, model.block_tokens and model.mask_token say so",
+                 json_integer_value(token), r->model->family);
+        note = text;
+    }
+    r->model->note = note != NULL ? catalogue_keep_text(note) : NULL;
+}
+
 /* ---- reading ---- */
+
+/* LLaDA-V calls its language model LLaDAModelLM, and its sizes as Llama does: a family names the
+ * one whose words count where config.json has none of its own for the number of layers. */
+static int take_other_words(struct reading *r) {
+    const char *other = family_value(&r->family, "family", "otherwise");
+    const char *key = family_value(&r->family, "config", "layers");
+    if (other == NULL || look_up(r->root, key) != NULL ||
+        look_up(r->root, "num_hidden_layers") == NULL) {
+        return 0;
+    }
+    r->model->family = catalogue_keep_text(other);
+    family_close(&r->family);
+    return family_open(r->model->family, r->path, &r->family, r->err);
+}
 
 /* The architecture is the class that runs the model; a model_type may be an older class's, from
  * which the authors began. */
@@ -353,7 +388,8 @@ static int find_family(struct reading *r) {
         r->model->architecture = catalogue_keep_text(architecture);
     }
     r->model->family = catalogue_keep_text(known != NULL ? known : type);
-    return family_open(r->model->family, r->path, &r->family, r->err);
+    const int status = family_open(r->model->family, r->path, &r->family, r->err);
+    return status != 0 ? status : take_other_words(r);
 }
 
 /* What experiments/train/prefix_depth.py measured of the checkpoint, if it did. */
@@ -393,6 +429,7 @@ static int take_all(struct reading *r) {
     derive(r->model);
     if ((status = take_rotary(r)) == 0) {
         note_assumed(r);
+        note_attention(r);
     }
     return status;
 }

@@ -103,8 +103,8 @@ static const struct profile *share_file(struct shared *asked, struct err *err) {
             return use(shared);
         }
     }
-    if (profile_parse(asked->path, asked->text, asked->size, &asked->peaks, &asked->profile, err) !=
-        0) {
+    if (profile_parse_text(asked->path, asked->text, asked->size, &asked->peaks, &asked->profile,
+                           err) != 0) {
         return NULL;
     }
     struct shared *shared = mem_zeroed(1, sizeof *shared);

@@ -58,6 +58,10 @@ struct host system_host(const struct system *system);
 /* What is easy to misread about it: assumed, or of a machine with another GPU. */
 void system_warn_of_host(const struct system *system, struct warnings *warnings);
 
+/* That the attention of a checkpoint's model was taken from its family, where it may have another.
+ * system_warn_of_settings says so, too. */
+void system_warn_of_attention(const struct system *system, struct warnings *warnings);
+
 /* One warning for each assumed setting whose value is still the file's. */
 void system_warn_of_settings(const struct system *system, struct warnings *warnings);
 

@@ -145,6 +145,25 @@ static void warn_of_clock(const struct system *s, struct warnings *warnings) {
     }
 }
 
+void system_warn_of_attention(const struct system *s, struct warnings *warnings) {
+    const struct model *model = s->whole;
+    if (system_applied(s, "model.attention") != NULL) {
+        return;
+    }
+    if (model->architecture != NULL) {
+        warnings_add(
+            warnings, WARNING_ARCHITECTURE_UNKNOWN, (double)NAN,
+            "config.json of %s names the architecture %s, which no family has: it is taken "
+            "for a model of %s, with %s attention; --set model.attention, "
+            "model.block_tokens and model.mask_token say otherwise",
+            model->name, model->architecture, model->family, attention_mask_names[model->mask]);
+    }
+    if (model->note != NULL) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN, "%s: %s", model->name,
+                     model->note);
+    }
+}
+
 void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
     const struct model *model = s->whole;
     warn_of_profile(s, warnings);
@@ -153,14 +172,7 @@ void system_warn_of_settings(const struct system *s, struct warnings *warnings) 
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "%s is the user's system, not the shipped one of that name", s->name);
     }
-    if (model->architecture != NULL && system_applied(s, "model.attention") == NULL) {
-        warnings_add(
-            warnings, WARNING_ARCHITECTURE_UNKNOWN, (double)NAN,
-            "config.json of %s names the architecture %s, which no family has: it is taken "
-            "for a model of %s, with %s attention; --set model.attention, "
-            "model.block_tokens and model.mask_token say otherwise",
-            model->name, model->architecture, model->family, attention_mask_names[model->mask]);
-    }
+    system_warn_of_attention(s, warnings);
     if (model->assumed != NULL && model->assumed[0] != '\0') {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "config.json of %s does not say: %s (as %s models have it)", model->name,

@@ -64,10 +64,11 @@ TEST(what_is_no_term_is_refused_with_what_was_found) {
     } bad[] = {
         {"p99 latency", "'p99 latency' lacks its bound"},
         {"p99 latenci<3s", "'latenci' is no metric; did you mean 'latency'?"},
-        {"p101 ttft<3s", "'p101' is no metric"},
+        {"p101 ttft<3s", "'p101' in 'p101 ttft<3s' is no percentile from p0 to p100"},
         {"p99 latency<30", "'30' is not a time"},
-        {"p99 latency>30s", "'p99 latency>30s' lacks its bound"},
+        {"p99 latency>30s", "an objective bounds latency from above, latency<30s"},
         {"goodput>99", "'99' is not a share"},
+        {"goodput<99%", "an objective bounds goodput from below, goodput>99%"},
         {"goodput>101%", "'101%' is not a share"},
         {"p99 goodput>99%", "goodput has no mean and no percentiles"},
         {"p99 ttft<3s p4",
@@ -425,6 +426,19 @@ TEST(what_makes_no_sense_is_refused) {
     REFUSES(2, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not 'l40s=free'",
             "capacity", "--requests", "500000000", "--slo", "p99 latency<8s", "--price",
             "l40s=free");
+    REFUSES(2, "--over: 'gpu' is given twice: all its values are one list, gpu=A,B,...", "capacity",
+            "--requests", "500000000", "--slo", "p99 latency<8s", "--over", "gpu=l40s", "--over",
+            "gpu=h100");
+    /* a card of one's own by its name; the file's path is its name, too */
+    char own[600];
+    snprintf(own, sizeof own, "gpu=%s,l40s",
+             scratch_write("mine.ini", "[gpu]\nsource = me\nsms = 100\ncompute_capability = 90\n"
+                                       "memory = 80GiB\npeak_bf16_flops = 1e14\n"
+                                       "peak_bandwidth = 1e12\n"));
+    REFUSES(2, "--price: the price of 'l40s' is missing", "capacity", "--requests", "500000000",
+            "--slo", "p99 latency<8s", "--over", own, "--price", "mine=2");
+    REFUSES(2, "--price: 'l40s' has two prices", "capacity", "--requests", "500000000", "--slo",
+            "p99 latency<8s", "--price", "l40s=2,h100=3,l40s=2");
     REFUSES(2, "--price takes GPU=PRICE, such as l40s=0.9, in dollars an hour, not '2.5'",
             "capacity", "--requests", "500000000", "--slo", "p99 latency<8s", "--price", "2.5");
     REFUSES(2, "--over: 'replicas' is not KEY=A,B,...", "capacity", "--over", "replicas", "--slo",

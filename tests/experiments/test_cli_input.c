@@ -159,6 +159,9 @@ TEST(files_that_are_not_there_are_named_as_they_were) {
 
 TEST(options_are_read_strictly) {
     REFUSES(2, "--rate needs a value: R", "run", "--rate");
+    REFUSES(2, "--rate needs a value, R, and '--json' behind it is an option", "run", "--rate",
+            "--json");
+    REFUSES(2, "--rate: '--jsn' is not a number above 0", "run", "--rate", "--jsn");
     REFUSES(2, "--json takes no value", "run", "--json=1");
     REFUSES(2, "run: unexpected word 'x'", "run", "x");
     REFUSES(2, "unexpected word 'b': --systems takes one list, ", "compare", "--systems", "a", "b");
@@ -228,6 +231,43 @@ TEST(parts_that_do_not_go_together_are_refused) {
             "--set", "kv=slab");
     REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",
             "sdar", "--set", "runtime=nano-vllm");
+}
+
+TEST(the_system_follows_the_attention_that_is_set) {
+    static const struct {
+        const char *model, *attention, *system;
+    } cases[] = {{"sdar-8b", "bidirectional", "dllm-serve, sdar-8b on"},
+                 {"llada-8b", "block-causal", "sdar, llada-8b on"},
+                 {"sdar-8b", "block-causal", "sdar, sdar-8b on"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char set[64];
+        snprintf(set, sizeof set, "model.attention=%s", cases[i].attention);
+        char *text = PRINTS("run", "--model", cases[i].model, "--set", set, "--requests", "2");
+        ck_assert_msg(strstr(text, cases[i].system) != NULL, "%s", text);
+        free(text);
+    }
+    REFUSES(2, "attention", "run", "--set", "model.attention=sideways");
+}
+
+/* What is decoded by weights that were trained to attend otherwise means nothing. */
+TEST(generate_says_what_a_model_stands_for) {
+    const char *path = scratch_write(
+        "wedlm.json", "{\"model_type\":\"wedlm\",\"num_hidden_layers\":1,\"hidden_size\":128,"
+                      "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":64,"
+                      "\"intermediate_size\":128,\"vocab_size\":256,\"mask_token_id\":255,"
+                      "\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-6}");
+    static const char says[] = "a block stands for the window that WeDLM slides";
+    struct output out = CLI("generate", "--backend", "cpu", "--model", path, "--ids", "3,4",
+                            "--output-tokens", "16");
+    ck_assert_msg(out.status == 0 && strstr(out.err, says) != NULL, "%s", out.err);
+    output_free(&out);
+    out = CLI("generate", "--backend", "cpu", "--model", path, "--ids", "3,4", "--output-tokens",
+              "16", "--set", "model.attention=block-causal");
+    ck_assert_msg(out.status == 0 && strstr(out.err, says) == NULL, "%s", out.err);
+    output_free(&out);
+    char *text = PRINTS("run", "--model", path, "--requests", "2", "--verbose");
+    ck_assert_msg(strstr(text, says) != NULL, "%s", text);
+    free(text);
 }
 
 /* They stand beside the shipped ones, may begin with these, and say so where they hide one. */

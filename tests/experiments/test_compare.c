@@ -454,6 +454,12 @@ TEST(policies_are_compared_with_the_one_that_is_named) {
             "scheduler=knee");
     REFUSES(2, "no run has max_requests = 3; there is 1, 2, 4", "compare", PAIR, OVER, "--against",
             "max_requests=3");
+    REFUSES(2, "'fast-dllm' is not KEY=VALUE, such as scheduler=look-ahead or system=fast-dllm",
+            "compare", PAIR, OVER, "--against", "fast-dllm");
+    REFUSES(2, "'=2' is not KEY=VALUE", "compare", PAIR, OVER, "--against", "=2");
+    REFUSES(2, "no run has max_requests = 3", "compare", PAIR, OVER, "--against",
+            " max_requests = 3 ");
+    REFUSES(2, "runs of the same seed are compared", "compare", PAIR, OVER, "--against", "seed=1");
     REFUSES(2, "more than one run has system = dllm-serve", "compare", "--systems",
             "dllm-serve,dllm-serve", "--against", "system=dllm-serve");
 }

@@ -115,6 +115,8 @@ TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     ck_assert_str_eq(name_nearest("latency_p99", fields), "latency_s_p99"); /* the nearer one */
     ck_assert_str_eq(name_nearest("rte", fields), "rate");                  /* not impo-rte-d */
     ck_assert_str_eq(name_nearest("imported", fields), "prices_over_imported");
+    ck_assert_str_eq(name_nearest("p99_latency", fields), "latency_s_p99"); /* another order */
+    ck_assert_str_eq(name_nearest("over-imported", fields), "prices_over_imported");
     ck_assert_ptr_null(name_nearest("s", more)); /* too little to tell */
     char hint[NAME_HINT_CHARS];
     ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");

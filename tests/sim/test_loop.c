@@ -672,6 +672,43 @@ TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
     }
 }
 
+/* Begins no step sooner than this after the one before, and asks every millisecond until then. */
+static const int64_t pace_ns = INT64_C(110) * 1000000000;
+static int64_t paced_next_ns;
+static uint32_t paced_waits;
+
+static void pace(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    if (view->now_ns < paced_next_ns) {
+        batch->wake_ns = view->now_ns + 1000000;
+        paced_waits++;
+        return;
+    }
+    batch->n_admitted = view->n_running == 0;
+    batch->selected[batch->n++] = view->n_running == 0 ? view->waiting[0] : view->running[0];
+    paced_next_ns = view->now_ns + pace_ns;
+}
+
+/* However often it asks to be woken: over 100,000 times before a step, which takes no moment and no
+ * hour. */
+TEST(a_scheduler_that_waits_for_a_time_does_not_starve) {
+    static const struct scheduler paced = {.policy = {.name = "paced"}, .schedule = pace};
+    static const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 16, .output_tokens = 32}};
+    static const char *const settings[] = {"block_tokens=32", "steps_per_block=2", NULL};
+    struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+    system->scheduler = &paced;
+    struct list_source list = {arrivals, 1, 0};
+    struct fixed_executor fixed = {.mean_ns = 1e6};
+    struct loop_request request = {
+        .system = system, .executor = fixed_interface(&fixed), .source = {&list, list_next, NULL}};
+    struct loop_result result;
+    struct err err = {0};
+    ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(result.completed, 1);
+    ck_assert_uint_gt(paced_waits, 100000);
+    system_close(system);
+}
+
 /* ---- pauses ---- */
 
 enum { N_PAUSED = 40 };

@@ -499,10 +499,10 @@ TEST(the_architecture_decides_the_family) {
 TEST(an_architecture_that_no_family_has_is_kept_for_a_warning) {
     struct err err = {0};
     const struct model *read = model_find(
-        write_config("own", changed(3, "Qwen2ForCausalLM", "StableDiffcoderForCausalLM")), &err);
+        write_config("own", changed(3, "Qwen2ForCausalLM", "OwnDiffusionForCausalLM")), &err);
     ck_assert_msg(read != NULL, "%s", err.text);
     ck_assert_str_eq(read->family, "qwen2");
-    ck_assert_str_eq(read->architecture, "StableDiffcoderForCausalLM");
+    ck_assert_str_eq(read->architecture, "OwnDiffusionForCausalLM");
 }
 
 /* Whether a system with this model warns that its architecture is known to no family. */
@@ -527,7 +527,7 @@ TEST(a_system_warns_of_an_architecture_until_the_attention_is_said) {
     const struct setting said = {
         .key = "model.attention", .value = "autoregressive", .place = "--set"};
     snprintf(own, sizeof own, "%s",
-             write_config("own2", changed(3, "Qwen2ForCausalLM", "StableDiffcoderForCausalLM")));
+             write_config("own2", changed(3, "Qwen2ForCausalLM", "OwnDiffusionForCausalLM")));
     ck_assert(warns_of_architecture(own, NULL, 0));
     ck_assert(!warns_of_architecture(own, &said, 1));
     ck_assert(!warns_of_architecture(write_config("known", published[3].text), NULL, 0));
@@ -550,9 +550,9 @@ TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
 /* Of all families, that nothing in their files is misspelt. */
 TEST(every_family_says_what_a_model_has) {
     static const char *const names[] = {
-        "Dream",      "Fast_dLLM_Qwen", "a2d-qwen2", "a2d-qwen3",   "llada",
-        "llada2_moe", "lladamoe",       "llama",     "llava_llada", "qwen2",
-        "qwen3",      "sdar",           "sdar_moe",  "wedlm",       "diffusion_gemma"};
+        "Dream",    "Fast_dLLM_Qwen",  "a2d-llama",  "a2d-qwen2", "a2d-qwen3", "llada",
+        "lladamoe", "llava_llada",     "llada2_moe", "llama",     "qwen2",     "qwen3",
+        "rnd1",     "diffusion_gemma", "sdar",       "sdar_moe",  "wedlm",     "stable_diffcoder"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct err err = {0};
         struct family family;
@@ -630,34 +630,109 @@ TEST(shipped_cards_are_whole) {
 
 /* ---- families of others' repositories ---- */
 
+#define SIZES(layers, hidden, heads, kv_heads, ffn, vocab, positions)                              \
+    ",\"num_hidden_layers\":" #layers ",\"hidden_size\":" #hidden                                  \
+    ",\"num_attention_heads\":" #heads ",\"num_key_value_heads\":" #kv_heads                       \
+    ",\"intermediate_size\":" #ffn ",\"vocab_size\":" #vocab                                       \
+    ",\"max_position_embeddings\":" #positions ",\"hidden_act\":\"silu\","                         \
+    "\"tie_word_embeddings\":"
+#define QWEN3_8B SIZES(36, 4096, 32, 8, 12288, 151936, 16384) "false,\"head_dim\":128"
+
+/* As their repositories have them, but for keys that say nothing of the model. Parameters are those
+ * of the shipped model of that shape, with `more`. */
+static const struct {
+    const char *text, *shape, *family, *note;
+    int64_t more;
+    enum attention_mask attention;
+    uint32_t block_tokens, mask_token;
+} made[] = {
+    /* Qwen3-0.6B has 596,049,920 parameters */
+    {"{\"architectures\":[\"A2DQwen3LMHeadModel\"],\"model_type\":\"a2d-qwen3\","
+     "\"rope_scaling\":null,\"sliding_window\":null" SIZES(28, 1024, 16, 8, 3072, 151936,
+                                                           40960) "true,\"head_dim\":128}",
+     NULL, "a2d-qwen3", "model.attention=block-causal", 596049920, MASK_BIDIRECTIONAL, 32, 151669},
+    /* Llama-3.2-1B has 1,235,814,400, and a row for the mask */
+    {"{\"architectures\":[\"A2DLlamaLMHeadModel\"],\"model_type\":\"a2d-llama\","
+     "\"rope_theta\":500000.0,\"rope_scaling\":{\"factor\":32.0,\"high_freq_factor\":4.0,"
+     "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,"
+     "\"rope_type\":\"llama3\"}" SIZES(16, 2048, 32, 8, 8192, 128257, 131072) "true}",
+     NULL, "a2d-llama", "model.attention=block-causal", 1235814400 + 2048, MASK_BIDIRECTIONAL, 32,
+     128256},
+    {"{\"architectures\":[\"WeDLMForCausalLM\"],\"model_type\":\"wedlm\",\"qk_norm\":true,"
+     "\"attention_bias\":false,\"mask_token_id\":151666" QWEN3_8B "}",
+     "sdar-8b", "wedlm", "takes one pass more", 0, MASK_BLOCK_CAUSAL, 16, 151666},
+    {"{\"architectures\":[\"WeDLMForCausalLM\"],\"model_type\":\"wedlm\",\"qk_norm\":false,"
+     "\"attention_bias\":true" SIZES(28, 3584, 28, 4, 18944, 152064, 32768) "false}",
+     "dream-7b", "wedlm", "takes one pass more", 0, MASK_BLOCK_CAUSAL, 16, 151665},
+    {"{\"architectures\":[\"LlavaLLaDAModelLM\"],\"model_type\":\"llava_llada\","
+     "\"mm_hidden_size\":1152" SIZES(32, 4096, 32, 32, 12288, 126464, 16384) "false}",
+     "llada-8b", "llava_llada", NULL, 0, MASK_BIDIRECTIONAL, 32, 126336},
+    /* its language model before it is trained */
+    {"{\"architectures\":[\"LLaDAModelLM\"],\"model_type\":\"llada\",\"rope_theta\":500000.0" SIZES(
+         32, 4096, 32, 32, 12288, 126464, 16384) "false}",
+     "llada-8b", "llava_llada", NULL, 0, MASK_BIDIRECTIONAL, 32, 126336},
+    {"{\"architectures\":[\"RND1LM\"],\"model_type\":\"rnd1\",\"decoder_sparse_step\":1,"
+     "\"mlp_only_layers\":[],\"moe_intermediate_size\":768,\"norm_topk_prob\":true,"
+     "\"num_experts\":128,\"num_experts_per_tok\":8,\"mask_token_id\":151669,"
+     "\"rope_scaling\":false,\"rope_theta\":1000000.0" SIZES(48, 2048, 32, 4, 6144, 151936,
+                                                             40960) "false,\"head_dim\":128}",
+     "sdar-30b-a3b", "rnd1", NULL, 0, MASK_BIDIRECTIONAL, 32, 151669},
+    {"{\"architectures\":[\"StableDiffcoderForCausalLM\"],\"model_type\":\"llama\","
+     "\"rope_theta\":500000.0,\"mlp_bias\":false" SIZES(32, 4096, 32, 8, 14336, 155136,
+                                                        8192) "false}",
+     "llama-3.1-8b", "stable_diffcoder", NULL, 2LL * (155136 - 128256) * 4096, MASK_BLOCK_CAUSAL, 4,
+     5},
+    /* TraDo says that it is SDAR */
+    {"{\"architectures\":[\"SDARForCausalLM\"],\"model_type\":\"sdar\",\"block_size\":4" QWEN3_8B
+     "}",
+     "sdar-8b", "sdar", NULL, 0, MASK_BLOCK_CAUSAL, 4, 151669},
+};
+
 TEST(models_made_of_others_are_read_as_what_they_are) {
-    static const struct {
-        const char *name, *shape;
-        enum attention_mask attention;
-        uint32_t mask;
-    } made[] = {
-        {"a2d-qwen3", "", MASK_BIDIRECTIONAL, 151669},
-        {"wedlm", ",\"qk_norm\":true", MASK_BLOCK_CAUSAL, 151666},
-        {"llava_llada", "", MASK_BIDIRECTIONAL, 126336},
-    };
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
         struct err err = {0};
-        char text[1024];
-        snprintf(
-            text, sizeof text,
-            "{\"model_type\":\"%s\",\"hidden_size\":1024,\"num_hidden_layers\":28,"
-            "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,"
-            "\"intermediate_size\":3072,\"vocab_size\":151936,\"max_position_embeddings\":4096%s}",
-            made[i].name, made[i].shape);
-        const struct model *model = model_find(write_config(made[i].name, text), &err);
-        ck_assert_msg(model != NULL, "%s: %s", made[i].name, err.text);
+        const struct model *model = model_find(write_config("made", made[i].text), &err);
+        ck_assert_msg(model != NULL, "%zu: %s", i, err.text);
+        const struct model *shape = made[i].shape != NULL ? model_find(made[i].shape, &err) : NULL;
+        ck_assert_str_eq(model->family, made[i].family);
+        ck_assert_int_eq(model_parameters(model),
+                         made[i].more + (shape != NULL ? model_parameters(shape) : 0));
+        ck_assert(shape == NULL || made[i].more > 0 || model_has_shape_of(model, shape));
         ck_assert_uint_eq(model->mask, made[i].attention);
-        ck_assert_uint_eq(model->mask_token, made[i].mask);
-        ck_assert_uint_eq(model->layers, 28);
+        ck_assert_uint_eq(model->block_tokens, made[i].block_tokens);
+        ck_assert_uint_eq(model->mask_token, made[i].mask_token);
+        ck_assert(!model->shifted_logits);
+        ck_assert_ptr_null(model->architecture);
+        ck_assert_int_eq(model->note != NULL, made[i].note != NULL);
+        ck_assert_msg(model->note == NULL || strstr(model->note, made[i].note) != NULL, "%s",
+                      model->note);
     }
     struct err err = {0};
     ck_assert_ptr_null(model_find(write_config("unheard", "{\"model_type\":\"unheard\"}"), &err));
     ck_assert_ptr_nonnull(strstr(err.text, "--set model.attention="));
+}
+
+/* Llama 3 has no token to spare: without a row for it, A2D's mask is none. */
+TEST(a_mask_beyond_llamas_tokens_is_asked_for) {
+    char text[1024];
+    struct err err = {0};
+    snprintf(text, sizeof text, "%s", made[1].text);
+    memcpy(strstr(text, "128257"), "128256", 6);
+    ck_assert_ptr_null(model_find(write_config("a2d", text), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "says no mask_token_id, and the family's, 128256"));
+}
+
+/* Open-dCoder's class is Qwen2's: what tells that it is a diffusion model is its mask. */
+TEST(an_autoregressive_model_with_a_mask_token_is_noted) {
+    struct err err = {0};
+    const char *named = "\"mask_token_id\":151665,\"vocab_size\":151936";
+    const struct model *read =
+        model_find(write_config("masked", changed(3, "\"vocab_size\":151936", named)), &err);
+    ck_assert_msg(read != NULL, "%s", err.text);
+    ck_assert_uint_eq(read->mask, MASK_CAUSAL);
+    ck_assert_ptr_nonnull(strstr(read->note, "names mask_token_id 151665"));
+    ck_assert_ptr_null(model_find(write_config("one", published[3].text), &err)->note);
+    ck_assert_ptr_null(model_find(write_config("one", published[1].text), &err)->note);
 }
 
 SUITE("model config")

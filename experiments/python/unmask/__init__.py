@@ -103,6 +103,7 @@ def compare(**options):
     """Several systems under the same workload: a DataFrame, a row each, whose columns are the fields of `run`, ratios to the
     first system and, with several seeds, means with 95 % intervals (`spread`) and paired differences. One that does not fit has
     its reason in the column `no_result`."""
+    _tables.needed("pandas", "compare")
     rows = _call("compare", (), options, lambda found: any(_has_run(row) for row in found))
     over = [row["over"] for row in rows if row.get("over")]
     shown = _shown([one["value"] for one in over])
@@ -122,6 +123,7 @@ def capacity(**options):
     configuration; `attrs` has the workload and the objectives. `at_capacity.` are means over seeds at that rate, of each objective
     and of the share of requests within all. With `rate=50` and `price={"l40s": 0.9}` it is the fewest replicas for that rate, and
     their cost. One that does not fit has its reason in `no_result`."""
+    _tables.needed("pandas", "capacity")
     found = _call("capacity", (), options,
                   lambda found: any(not one.get("no_result") for row in found["configurations"] for one in row["by_seed"]))
     rows = []
@@ -260,7 +262,7 @@ def sweep(set=None, **options):
     table = _tables.frame_of(rows, _fields(), "sweep", varied=varied)
     if against is None:
         return table
-    key, _, value = against.partition("=")
+    key, _, value = (word.strip() for word in against.partition("="))
     return _tables.with_differences(table, _fields(), f"{key}={shown.get(key, {}).get(value, value)}")
 
 

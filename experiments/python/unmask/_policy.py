@@ -316,7 +316,7 @@ class Policies:
 
     def against(self, text):
         """KEY=NAME, where a policy of the call has this name or class: KEY=its file."""
-        key, _, name = text.partition("=")
+        key, _, name = (word.strip() for word in text.partition("="))
         files = [file for file, policy in self._by_name.items() if name in (shown_name(policy), type(policy).__name__)]
         return f"{key}={os.path.join(self._folder.path, files[0])}" if len(files) == 1 else text
 

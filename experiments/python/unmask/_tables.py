@@ -114,7 +114,7 @@ def _check_alike(points, keys, varied):
 
 def _differences(table, x, y, keys, against):
     """The rows that are not of `against`, KEY=VALUE, with y less what the row of it with the same seed and settings has."""
-    key, equals, value = against.partition("=") if isinstance(against, str) else ("", "", "")
+    key, equals, value = (word.strip() for word in against.partition("=")) if isinstance(against, str) else ("", "", "")
     if not equals:
         raise UsageError(f"plot: against={against!r} is no text KEY=VALUE, such as \"scheduler=look-ahead\"")
     if key not in table or key == x:

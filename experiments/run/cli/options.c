@@ -166,6 +166,12 @@ static int read_option(const struct option *const *groups, int argc, char *const
         }
         value = argv[i + 1];
         taken = 2;
+        if (strncmp(value, "--", 2) == 0 &&
+            find(groups, value + 2, strcspn(value + 2, "=")) != NULL) {
+            (void)err_usage(err, "%s%s needs a value, %s, and '%s' behind it is an option",
+                            dashes(option->name), option->name, option->value, value);
+            return 0;
+        }
     }
     return take(out, option, value, err) == 0 ? taken : 0;
 }

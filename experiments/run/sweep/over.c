@@ -110,19 +110,46 @@ bool over_says_key(const char *key) {
 
 /* ---- who is compared with ---- */
 
+/* Without the blanks around it. */
+static char *trimmed(char *text) {
+    text += strspn(text, " ");
+    size_t n = strlen(text);
+    while (n > 0 && text[n - 1] == ' ') {
+        text[--n] = '\0';
+    }
+    return text;
+}
+
 int against_read(const char *text, struct against *out, struct err *err) {
     *out = (struct against){.key = ""};
     if (text == NULL) {
         return 0;
     }
-    const char *equals = strchr(text, '=');
-    if (equals == NULL || equals == text || equals[1] == '\0' ||
-        (size_t)(equals - text) >= sizeof out->key || strlen(equals + 1) >= sizeof out->value) {
+    char copy[sizeof out->key + sizeof out->value] = "";
+    char *equals = NULL;
+    if (strlen(text) < sizeof copy) {
+        snprintf(copy, sizeof copy, "%s", text);
+        equals = strchr(copy, '=');
+    }
+    if (equals == NULL) {
+        return err_usage(err,
+                         "--against: '%.200s' is not KEY=VALUE, such as scheduler=look-ahead or "
+                         "system=%.200s",
+                         text, text);
+    }
+    *equals = '\0';
+    const char *key = trimmed(copy), *value = trimmed(equals + 1);
+    if (key[0] == '\0' || value[0] == '\0' || strlen(key) >= sizeof out->key ||
+        strlen(value) >= sizeof out->value) {
         return err_usage(err, "--against: '%s' is not KEY=VALUE, such as scheduler=look-ahead",
                          text);
     }
-    snprintf(out->key, sizeof out->key, "%.*s", (int)(equals - text), text);
-    snprintf(out->value, sizeof out->value, "%s", equals + 1);
+    if (strcmp(key, "seed") == 0) {
+        return err_usage(err, "--against: runs of the same seed are compared, so that seed is no "
+                              "key to compare by");
+    }
+    snprintf(out->key, sizeof out->key, "%s", key);
+    snprintf(out->value, sizeof out->value, "%s", value);
     return 0;
 }
 

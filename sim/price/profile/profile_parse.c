@@ -464,8 +464,8 @@ static const char *plain_row(const char *text, enum profile_op op, int64_t sizes
 }
 
 /* Takes a plain row; `*taken` is false where it is another. */
-static int take_plain(const char *path, int line, char **rest, struct all_rows *rows, bool *taken,
-                      struct err *err) {
+static int take_plain(const char *path, int line, const char **rest, struct all_rows *rows,
+                      bool *taken, struct err *err) {
     int64_t sizes[MAX_COLUMNS] = {0};
     double warm_us, time_us;
     size_t type;
@@ -475,7 +475,7 @@ static int take_plain(const char *path, int line, char **rest, struct all_rows *
     if (after == NULL) {
         return 0;
     }
-    *rest += after - *rest;
+    *rest = after;
     if (place_row(path, line, rows->last, sizes, &row, err) != 0) {
         return err_status(err);
     }
@@ -586,20 +586,36 @@ static int check_length(const struct profile *profile, uint64_t n_rows, bool is_
                            profile->path, profile->rows_said, n_rows);
 }
 
-static int parse_lines(struct profile *profile, char *text, struct all_rows *rows,
+/* A line that is no plain row; whether it counts as a row. */
+static int parse_line(struct profile *profile, int line, const char *start, size_t length,
+                      struct all_rows *rows, uint64_t *n_rows, struct err *err) {
+    char *copy = mem_copied(start, length), *rest = copy;
+    char *row = text_line(&rest, NULL);
+    int bad = 0;
+    *n_rows += row[0] != '#' && row[0] != '\0';
+    if (row[0] != '\0') {
+        bad = row[0] == '#' ? parse_comment(profile, line, row, err)
+                            : parse_row(profile, line, row, rows, err);
+    }
+    free(copy);
+    return bad;
+}
+
+static int parse_lines(struct profile *profile, const char *text, struct all_rows *rows,
                        struct err *err) {
     int line = 0;
     uint64_t n_rows = 0;
     bool is_ended = true;
-    for (char *rest = text; *rest != '\0';) {
+    for (const char *rest = text; *rest != '\0';) {
         bool taken;
         int bad = take_plain(profile->path, ++line, &rest, rows, &taken, err);
-        is_ended = taken || strchr(rest, '\n') != NULL;
-        char *row = taken ? NULL : text_line(&rest, NULL);
-        n_rows += taken || (row[0] != '#' && row[0] != '\0');
-        if (!taken && row[0] != '\0') {
-            bad = row[0] == '#' ? parse_comment(profile, line, row, err)
-                                : parse_row(profile, line, row, rows, err);
+        n_rows += taken;
+        if (!taken) {
+            const char *end = strchr(rest, '\n');
+            const size_t length = end != NULL ? (size_t)(end + 1 - rest) : strlen(rest);
+            is_ended = end != NULL;
+            bad = parse_line(profile, line, rest, length, rows, &n_rows, err);
+            rest += length;
         }
         if (bad) {
             return bad;
@@ -711,24 +727,30 @@ static void free_rows(struct all_rows *rows) {
     free(rows);
 }
 
-int profile_parse(const char *path, const char *text, size_t size,
-                  const struct profile_peaks *peaks, struct profile **out, struct err *err) {
+int profile_parse_text(const char *path, const char *text, size_t size,
+                       const struct profile_peaks *peaks, struct profile **out, struct err *err) {
     ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
     struct all_rows *rows = mem_zeroed(1, sizeof *rows);
     struct profile *profile = mem_zeroed(1, sizeof *profile);
-    char *copy = memcpy(mem_zeroed(size + 1, 1), text, size);
     profile->path = mem_text(path);
     profile->tiles = tiles_default;
-    int bad = strlen(copy) == size ? parse_lines(profile, copy, rows, err)
+    int bad = strlen(text) == size ? parse_lines(profile, text, rows, err)
                                    : err_world(err, "%s: holds a zero byte; expected text", path);
     bad = bad ? bad : build_all(profile, rows, peaks, err);
     free_rows(rows);
-    free(copy);
     if (bad) {
         profile_close(profile);
         profile = NULL;
     }
     *out = profile;
+    return bad;
+}
+
+int profile_parse(const char *path, const char *text, size_t size,
+                  const struct profile_peaks *peaks, struct profile **out, struct err *err) {
+    char *copy = mem_copied(text, size);
+    const int bad = profile_parse_text(path, copy, size, peaks, out, err);
+    free(copy);
     return bad;
 }
 
@@ -757,7 +779,8 @@ int profile_open(const char *path, const struct profile_peaks *peaks, struct pro
     size_t size;
     char *text = profile_read(path, &size, err);
     *out = NULL;
-    int bad = text != NULL ? profile_parse(path, text, size, peaks, out, err) : err_status(err);
+    int bad =
+        text != NULL ? profile_parse_text(path, text, size, peaks, out, err) : err_status(err);
     free(text);
     return bad;
 }
