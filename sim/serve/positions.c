@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/policy/decoder/even_steps.h"
 #include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/policy/decoder/take_back.h"
@@ -548,7 +549,8 @@ static void pick(struct positions *p, const struct request *before, const struct
     } else if (decoder->choose != NULL) {
         uint32_t n = decoder->choose(p->system->decoder_state, before, seen, picked);
         settle_count(picked, seen->n, n, count > 0 ? n_wanted : n);
-    } else if (decode_choose(rule, seen, 0, picked) != n_wanted && count > 0) {
+    } else if (decode_choose(rule, seen, even_steps_least(before, rule), picked) != n_wanted &&
+               count > 0) {
         (void)decode_choose(&by_count, seen, n_wanted, picked);
     }
 }
