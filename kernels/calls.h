@@ -382,14 +382,15 @@ enum { DECODE_MAX_RANKED = 4096 };
  * that rank first (all, when there are fewer). The rules are those of rules/decide.h. Without a
  * canvas every row is a candidate and nothing is written but `committed`. A request one of whose
  * candidates has a confidence or a rank that is no number commits nothing, and its n_committed is
- * DECODE_NOT_NUMBERS. DECODE_JOINT, which has a canvas, also decides on rows that are no
- * candidates: where one of those has a confidence that is no number it is the same. */
+ * DECODE_NOT_NUMBERS. DECODE_JOINT, which has a canvas, fills at least take[r], and also decides on
+ * rows that are no candidates: where one of those has a confidence that is no number it is the same.
+ */
 struct call_decode {
     const float *confidence;           /* [N] */
     const float *margin, *entropy;     /* [N]; read where they rank */
     const int32_t *token;              /* [N] */
     const int32_t *first_row, *n_rows; /* [B] */
-    const int32_t *take;               /* [B]; of DECODE_COUNT */
+    const int32_t *take;               /* [B]; of DECODE_COUNT, and of DECODE_JOINT or NULL */
     const float *threshold;            /* [B]; of rules that name it */
     const uint64_t *key;               /* [B]; of RANK_DRAW and of a temperature */
     const int64_t *canvas_start;       /* [B], where in canvas a request's lies; the same */

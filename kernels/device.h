@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 17, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 18, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,

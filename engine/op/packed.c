@@ -415,7 +415,8 @@ static void fill_decisions(const struct filling *f) {
         f->packed->decision_of[i] = -1;
         if (decision->n_rows > 0) {
             int32_t at = decision->take > 0 ? by_take++ : by_rule++;
-            uint32_t take = decision->take < decision->n_rows ? decision->take : decision->n_rows;
+            uint32_t take = decision->take > 0 ? decision->take : decision->least;
+            take = take < decision->n_rows ? take : decision->n_rows;
             f->packed->decision_of[i] = at;
             ((int32_t *)array(f, PACKED_FIRST_ROW))[at] = row + (int32_t)decision->first_row;
             ((int32_t *)array(f, PACKED_N_ROWS))[at] = (int32_t)decision->n_rows;

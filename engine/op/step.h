@@ -60,6 +60,7 @@ struct pattern_choice {
 struct decision {
     uint32_t first_row, n_rows; /* n_rows 0: nothing is committed */
     uint32_t take;              /* commit this many, ranked first; 0: by the step's rule */
+    uint32_t least;             /* by that, under DECODE_JOINT: this many of them at least */
     float threshold;            /* the rule's, of this span, */
     uint64_t key;               /* and of its draws */
 };

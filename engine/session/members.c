@@ -6,6 +6,7 @@
 #include "engine/session/renoise.h"
 #include "sim/base/mem.h"
 #include "sim/policy/cache/blocks.h"
+#include "sim/policy/decoder/even_steps.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/system/system_sampling.h"
 
@@ -409,6 +410,7 @@ static void plan_decision(struct members *members, uint32_t member, const uint32
     } else if (system_host_chooses(system)) {
         decision->n_rows = 0; /* the host decides */
     } else if (members->rule.kind == DECODE_JOINT) {
+        decision->least = even_steps_least(request, &members->rule);
         plan_revising(members, member, decision);
     }
 }

@@ -333,8 +333,9 @@ static int speculate(struct outcome *outcome, uint32_t member, uint32_t first, u
         drafts_note(&outcome->drafts, planned_slot(planned, member), seen.offset[j],
                     outcome->result.token[row], logits_at(outcome, row));
     }
-    if (speculation_checks(system->decoder_state, request, &seen,
-                           model_whole_vocab(system->model))) {
+    const struct planned_block *block = members_block(planned, member);
+    if (speculation_checks(system->decoder_state, request, &seen, model_whole_vocab(system->model),
+                           block != NULL ? block->bandit : NULL)) {
         outcome->commits[member] = 0;
         return write_drafts(outcome, member, n, err);
     }

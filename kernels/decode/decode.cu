@@ -73,12 +73,14 @@ template <int THREADS> static __device__ __forceinline__ float block_max(float x
     return x;
 }
 
-/* How many rows a take or a threshold is, which is said. */
+/* How many rows a take is, or a threshold, below which there may be a least number; it is said. */
 static __device__ __forceinline__ uint32_t count_of(const struct call_decode &call, uint32_t n_sure,
                                                     uint32_t n_candidates) {
     uint32_t k = n_sure > 0 ? n_sure : 1;
     if (call.rule == DECODE_COUNT) {
         k = (uint32_t)max(call.take[blockIdx.x], 0);
+    } else if (call.rule == DECODE_JOINT && call.take) {
+        k = max(k, (uint32_t)max(call.take[blockIdx.x], 0));
     }
     k = min(k, n_candidates);
     if (threadIdx.x == 0) {

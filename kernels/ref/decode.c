@@ -82,7 +82,8 @@ void ref_decode(const struct call_decode *call) {
         const int32_t begin = call->first_row[r], end = begin + call->n_rows[r];
         const struct deciding d = {call, rule_of(call, r), r, begin};
         const struct decide_rows rows = {&d, (uint32_t)(end - begin), rank_of, candidate, follows};
-        const int32_t take = call->rule == DECODE_COUNT ? call->take[r] : 0;
+        const bool counts = call->rule == DECODE_COUNT || (call->rule == DECODE_JOINT && call->take);
+        const int32_t take = counts ? call->take[r] : 0;
         int32_t n_committed = DECODE_NOT_NUMBERS;
         memset(call->committed + begin, 0, rows.n);
         if (are_numbers(&rows, call->confidence + begin)) {

@@ -27,10 +27,11 @@ enum decode_kind {
     /* Best first, as long as their entropies, the next one's among them, add up to less than
      * `bound` nats; the first in any case (SDAR's entropy_bounded). */
     DECODE_ENTROPY_BOUNDED,
-    /* Of masked positions those above the threshold, the best where there is none; and of the
-     * others, but for the prompt's, those that hold another token than the most likely one is,
-     * where that one is above `edit`: they are given it (LLaDA2.1's joint threshold; SGLang's
-     * JointThreshold). */
+    /* Of masked positions those above the threshold, or, where they are fewer than a number that is
+     * known before the pass, those that rank first, one at least; and of the others, but for the
+     * prompt's, those that hold another token than the most likely one is, where that one is above
+     * `edit`: they are given it (LLaDA2.1's joint threshold; SGLang's JointThreshold, and diffusers'
+     * BlockRefinementScheduler, which has the number). */
     DECODE_JOINT,
 };
 enum { DECODE_KINDS = DECODE_JOINT + 1 };
@@ -63,6 +64,9 @@ struct decode_rule {
      * that begin without a masked position may revise, those after them change nothing. */
     float edit;
     uint32_t post_passes;
+    /* Of DECODE_JOINT: passes that fill a block, an even share of it at least in each. A block that
+     * takes so many is over with the last of them. 0: the best position at least, any number. */
+    uint32_t steps;
     float penalty; /* that the logit of the token before a position loses, ahead of everything */
 };
 
@@ -185,8 +189,25 @@ RULE_INLINE void decide_runs(const struct decode_rule *rule, const struct decide
     }
 }
 
-/* Sets commit[n] to 1 or 0 and returns how many are 1. count: of DECODE_COUNT, all where there are
- * fewer candidates. */
+/* DECODE_JOINT: those above the threshold, then the best of the others up to `least`. */
+RULE_INLINE void decide_above(float threshold, const struct decide_rows *rows, uint32_t least,
+                              uint8_t *commit) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < rows->n; i++) {
+        commit[i] = rows->candidate(rows->of, i) && rows->rank(rows->of, i) > threshold;
+        n += commit[i];
+    }
+    for (; n < least; n++) {
+        const uint32_t i = decide_best(rows, 0, rows->n, commit);
+        if (i == rows->n) {
+            return;
+        }
+        commit[i] = 1;
+    }
+}
+
+/* Sets commit[n] to 1 or 0 and returns how many are 1. count: of DECODE_COUNT, and of DECODE_JOINT
+ * at least, all where there are fewer candidates. */
 RULE_INLINE uint32_t decide_commits(const struct decode_rule *rule, const struct decide_rows *rows,
                                     uint32_t count, uint8_t *commit) {
     memset(commit, 0, rows->n);
@@ -200,9 +221,7 @@ RULE_INLINE uint32_t decide_commits(const struct decode_rule *rule, const struct
             commit[i] = rows->candidate(rows->of, i) && rows->rank(rows->of, i) >= least;
         }
     } else if (rule->kind == DECODE_JOINT) {
-        for (uint32_t i = 0; i < rows->n; i++) {
-            commit[i] = rows->candidate(rows->of, i) && rows->rank(rows->of, i) > rule->threshold;
-        }
+        decide_above(rule->threshold, rows, count, commit);
     } else if (rule->kind == DECODE_HIERARCHICAL) {
         decide_runs(rule, rows, commit);
     } else {

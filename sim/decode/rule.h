@@ -22,7 +22,7 @@ struct decode_seen {
 };
 
 /* Sets commit[n] to 1 or 0 and returns how many are 1, at least 1. `count`: of DECODE_COUNT, from 1
- * to n. */
+ * to n; of DECODE_JOINT, at least. */
 uint32_t decode_choose(const struct decode_rule *rule, const struct decode_seen *seen,
                        uint32_t count, uint8_t *commit);
 

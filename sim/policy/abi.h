@@ -10,7 +10,7 @@
 
 #include "sim/base/param.h"
 
-enum { POLICY_ABI = 22 };
+enum { POLICY_ABI = 23 };
 
 enum policy_kind {
     POLICY_SCHEDULER = 1,

@@ -553,13 +553,29 @@ static void take_back(const struct lifecycle *life, struct replica *replica,
     }
 }
 
-/* Positions that were given another token, and whether more may be. */
-static void revise(const struct lifecycle *life, struct replica *replica, struct request *request,
-                   uint32_t member, uint32_t n, bool goes_on) {
-    if (!goes_on) {
-        window_end_edits(request);
+/* Whether a pass that filled `n_filled` positions, and by which nothing is masked any more, is the
+ * last one that its block has for that: then no other follows that replaces tokens. */
+static bool fills_last(const struct system *system, const struct request *request,
+                       uint32_t n_filled) {
+    if (!system->revises || n_filled == 0 || window_masked(request) > 0) {
+        return false;
     }
-    life->tracked[request - life->requests].revised_tokens += n;
+    const uint32_t steps = decoder_rule_always(system->decoder, system->decoder_state).steps;
+    return steps > 0 && window_steps(request) >= steps;
+}
+
+/* Positions that were given another token, and whether more may be, in a pass that filled n_filled.
+ */
+static void revise(struct lifecycle *life, struct replica *replica, struct request *request,
+                   uint32_t member, uint32_t n, uint32_t n_filled, bool goes_on) {
+    const uint32_t slot = (uint32_t)(request - life->requests);
+    if (!goes_on || fills_last(life->system, request, n_filled)) {
+        window_end_edits(request);
+        if (life->has_positions) {
+            life->positions.blocks[slot].is_revised = false;
+        }
+    }
+    life->tracked[slot].revised_tokens += n;
     if (life->asked->records_members) {
         replica->member_passes[member].revised = n;
     }
@@ -610,7 +626,7 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     }
     commit_chosen(life, replica, request, member, found.n[OUTCOME_COMMIT]);
     take_back(life, replica, request, member, found.n[OUTCOME_AGAIN]);
-    revise(life, replica, request, member, found.n[OUTCOME_REVISE],
+    revise(life, replica, request, member, found.n[OUTCOME_REVISE], found.n[OUTCOME_COMMIT],
            life->positions.blocks[slot].is_revised);
     plan_front(life, slot);
     return 0;
@@ -682,7 +698,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         uint32_t chosen = recall_pass(recall), revised = recall->revised;
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
         take_back(life, replica, request, member, recall->unmasked);
-        revise(life, replica, request, member, revised, !decided || revised > 0);
+        revise(life, replica, request, member, revised, chosen, !decided || revised > 0);
     }
     if (yields && !in_block) {
         take_yield(life, replica, slot, member);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/policy/decoder/even_steps.h"
 #include "sim/policy/decoder/moving.h"
 #include "sim/policy/decoder/speculation.h"
 #include "sim/policy/decoder/take_back.h"
@@ -41,6 +42,9 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->rounds = system->moves ? mem_reserved(n_slots, sizeof *p->rounds) : NULL;
     p->alone = system->speculates ? mem_zeroed(2 * window, 1) : NULL;
     p->checks = system->speculates ? mem_reserved(n_slots, 1) : NULL;
+    p->bandits = system->speculates && speculation_learns(system->decoder_state)
+                     ? mem_reserved(n_slots, sizeof *p->bandits)
+                     : NULL;
     p->shifts = system_shifts(system) && system->model->mask == MASK_BLOCK_CAUSAL &&
                 system_leaves_out(system) && system->rows.settles != BLOCK_PARTS;
     p->decides = p->shifts ? mem_zeroed(window, 1) : NULL;
@@ -74,6 +78,7 @@ void positions_fini(struct positions *p) {
     mem_released(p->added);
     mem_released(p->rounds);
     mem_released(p->checks);
+    mem_released(p->bandits);
     free(p->alone);
     free(p->decides);
     choice_fini(&p->choice);
@@ -112,6 +117,10 @@ static float *seen_of(const struct positions *p, uint32_t slot) {
     return p->seen != NULL ? p->seen + place_of(p, slot) : NULL;
 }
 
+static struct bandit *bandit_of(const struct positions *p, uint32_t slot) {
+    return p->bandits != NULL ? &p->bandits[slot] : NULL;
+}
+
 static uint16_t *earlier_of(const struct positions *p, uint32_t slot) {
     return p->earlier + place_of(p, slot) + slot;
 }
@@ -130,6 +139,9 @@ void positions_start(struct positions *p, uint32_t slot, uint32_t text_end) {
     p->text_end[slot] = text_end;
     if (p->checks != NULL) {
         p->checks[slot] = 0;
+    }
+    if (p->bandits != NULL) {
+        p->bandits[slot] = (struct bandit){0};
     }
     memset(memory_of(p, slot), 0, p->system->cache->memory_bytes);
 }
@@ -342,7 +354,8 @@ struct planned_block positions_block(const struct positions *p, uint32_t slot) {
                                   .outcome = row(p, p->outcome, slot),
                                   .entropy = entropy_of(p, slot),
                                   .confidence = confidence_of(p, slot),
-                                  .seen = seen_of(p, slot)};
+                                  .seen = seen_of(p, slot),
+                                  .bandit = bandit_of(p, slot)};
 }
 
 static void count_kept(const uint8_t *keep, uint32_t length, uint32_t *n_kept, uint32_t *reach) {
@@ -548,7 +561,8 @@ static void pick(struct positions *p, const struct request *before, const struct
     } else if (decoder->choose != NULL) {
         uint32_t n = decoder->choose(p->system->decoder_state, before, seen, picked);
         settle_count(picked, seen->n, n, count > 0 ? n_wanted : n);
-    } else if (decode_choose(rule, seen, 0, picked) != n_wanted && count > 0) {
+    } else if (decode_choose(rule, seen, even_steps_least(before, rule), picked) != n_wanted &&
+               count > 0) {
         (void)decode_choose(&by_count, seen, n_wanted, picked);
     }
 }
@@ -591,7 +605,8 @@ static void speculate(struct positions *p, uint32_t slot, const struct request *
         for (uint32_t k = 0; k < seen->n; k++) {
             drafts[seen->offset[k]] = seen->confidence[k];
         }
-        if (!speculation_checks(p->system->decoder_state, before, seen, p->system->whole->vocab)) {
+        if (!speculation_checks(p->system->decoder_state, before, seen, p->system->whole->vocab,
+                                bandit_of(p, slot))) {
             (void)decode_choose(&rule, seen, 0, picked);
         }
         return;
@@ -716,6 +731,9 @@ bool positions_pass(struct positions *p, uint32_t slot, const struct request *re
     uint32_t n = found->n[OUTCOME_COMMIT];
     if (drafts) {
         p->checks[slot] = n == 0;
+    }
+    if (p->bandits != NULL && decides && n > 0) {
+        bandit_learn(&p->bandits[slot], n);
     }
     if (decides && n > 0 && cache->learn != NULL) {
         learn(p, slot, request, n);

@@ -34,12 +34,13 @@ struct positions {
                           decoder's canvas moves */
     uint16_t *rounds;  /* by slot: passes of the window without other masks; the same */
     uint8_t *checks;   /* by slot: the last drafts were checked; NULL unless the decoder does */
-    uint8_t *alone;    /* room for flags of a window, where drafts are checked */
-    bool shifts;       /* in blocks the row before a position decides on it, and may not run */
-    uint8_t *decides;  /* room for flags of a window, where that is so */
-    float *delta;      /* of one request */
-    float *entropy;    /* the same; NULL unless the cache policy reads it */
-    bool by_order;     /* of the choice only which positions are surest is read */
+    struct bandit *bandits; /* by slot; NULL unless drafts are checked by one */
+    uint8_t *alone;         /* room for flags of a window, where drafts are checked */
+    bool shifts;            /* in blocks the row before a position decides on it, and may not run */
+    uint8_t *decides;       /* room for flags of a window, where that is so */
+    float *delta;           /* of one request */
+    float *entropy;         /* the same; NULL unless the cache policy reads it */
+    bool by_order;          /* of the choice only which positions are surest is read */
     struct choice choice;
 };
 

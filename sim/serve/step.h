@@ -27,6 +27,7 @@ struct planned_block {
     float *confidence; /* that decided positions were committed with; NULL: the decoder takes
                           nothing back */
     float *seen; /* of each masked position in its last pass; NULL: the scheduler looks at none */
+    struct bandit *bandit; /* by which its drafts are checked; NULL: they are by something else */
 };
 
 struct planned_step {

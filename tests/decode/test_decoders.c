@@ -130,7 +130,7 @@ static uint32_t naive(const struct decode_rule *rule, const struct decode_seen *
         sum = sum - value;
         goes = rule->kind == DECODE_COUNT       ? taken < count
                : rule->kind == DECODE_THRESHOLD ? value >= least
-               : rule->kind == DECODE_JOINT     ? value > rule->threshold
+               : rule->kind == DECODE_JOINT     ? value > rule->threshold || taken < count
                : rule->kind == DECODE_FACTOR    ? value >= 1.0f - rule->factor / (float)(taken + 2)
                                                 : sum < rule->bound;
     }

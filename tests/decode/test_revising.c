@@ -200,15 +200,13 @@ TEST(the_edit_model_gives_what_it_was_fitted_to) {
 
 /* ---- a run ---- */
 
-/* The recorded decisions are played to the same passes, by a system that replaces tokens, too. */
-TEST(decisions_with_replaced_tokens_are_played) {
-    char path[512];
-    snprintf(path, sizeof path, "%s", scratch_path("decisions.db"));
+/* The recorded decisions are played to the same passes. */
+static void are_played(const char *path, const char *set) {
 #define ASKED(...)                                                                                 \
     "run", "--gpu", "h100", "--workload", "gsm8k", "--requests", "12", "--rate", "4", "--json",    \
         __VA_ARGS__
-    char *drawn = PRINTS(ASKED("--system", "sglang-s", "--decode-out", path));
-    char *played = PRINTS(ASKED("--system", "sglang-s", "--decode", path));
+    char *drawn = PRINTS(ASKED("--system", "sglang-s", "--set", set, "--decode-out", path));
+    char *played = PRINTS(ASKED("--system", "sglang-s", "--set", set, "--decode", path));
     json_t *a = json_loads(drawn, 0, NULL), *b = json_loads(played, 0, NULL);
     static const char *const keys[] = {"steps_by_phase", "tokens_processed", "makespan_s"};
     for (size_t i = 0; i < 3; i++) {
@@ -219,6 +217,13 @@ TEST(decisions_with_replaced_tokens_are_played) {
     json_decref(b);
     free(drawn);
     free(played);
+}
+
+TEST(decisions_with_replaced_tokens_are_played) {
+    char path[512];
+    snprintf(path, sizeof path, "%s", scratch_path("decisions.db"));
+    are_played(path, "decoder.steps=3");
+    are_played(path, "decoder.steps=0");
     REFUSES(1,
             "unmask: : pass 3 of request 0 commits 0 positions, where the masked ones of its "
             "block are 32: prompts or cache policy are not those it was recorded with",
@@ -275,6 +280,45 @@ TEST(a_simulated_block_has_no_more_passes_to_replace_tokens_in_than_are_set) {
     ck_assert_uint_eq(replaced_late("decoder.max_post_edit_steps=0"), 0);
     ck_assert_uint_gt(one, 0);
     ck_assert_uint_gt(replaced_late("decoder.max_post_edit_steps=16"), one);
+}
+
+/* Passes of a request that committed nothing, for each of its blocks. *n_even: blocks that were
+ * filled by 11, 11 and 10 positions. */
+static double idle_passes(const char *threshold, uint32_t *n_even) {
+    char path[512];
+    struct decode_trace *trace;
+    struct decode_pass pass;
+    struct err err = {0};
+    uint32_t filled[3] = {0}, n_idle = 0, n_blocks = 0;
+    snprintf(path, sizeof path, "%s", scratch_path("shares.db"));
+    free(PRINTS(ASKED("--system", "sglang-s", "--set", "decoder.steps=3", "--set", threshold,
+                      "--set", "decoder.edit_threshold=0.0005", "--decode-out", path)));
+    ck_assert_int_eq(decode_trace_read(path, DECODE_COUNTS, &trace, &err), 0);
+    const struct decode_source source = decode_trace_source(trace);
+    *n_even = 0;
+    for (uint32_t at = 0; source.pass(source.state, 3, at, &pass, &err) == 0; at++) {
+        n_blocks += pass.committed > 0 && filled[2] == 0;
+        filled[0] = filled[1];
+        filled[1] = filled[2];
+        filled[2] = pass.committed;
+        n_idle += pass.committed == 0;
+        *n_even += filled[0] == 11 && filled[1] == 11 && filled[2] == 10;
+    }
+    decode_trace_close(trace);
+    ck_assert_uint_gt(n_blocks, 3);
+    return (double)n_idle / n_blocks;
+}
+
+/* A block that takes all its passes to be filled has no other but the one that stores it; one that
+ * is full before has at least one that finds nothing to replace. */
+TEST(a_simulated_block_is_filled_by_even_shares_and_then_over) {
+    uint32_t n_even;
+    const double few = idle_passes("decoder.threshold=1", &n_even);
+    ck_assert_double_ge(few, 1);
+    ck_assert_double_lt(few, 1.2); /* of the first block a pass or two fill what is no prompt */
+    ck_assert_uint_ge(n_even, 2);
+    ck_assert_double_ge(idle_passes("decoder.threshold=0.001", &n_even), 2);
+    ck_assert_uint_eq(n_even, 0);
 }
 
 /* ---- what is refused ---- */

@@ -20,38 +20,83 @@ TEST(a_pass_is_checked_where_its_first_drafts_are_expected_to_stand) {
     struct request request = {0};
     ck_assert_uint_eq(speculation_run(&seen), 3);
     struct speculation state = {.threshold = 0.85, .cost = expected - 0.01};
-    ck_assert(speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, NULL));
     state.cost = expected + 0.01;
-    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000, NULL));
     state.cost = 1;
     state.least = expected - 0.99;
-    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000, NULL));
     state = (struct speculation){
         .when = SPECULATE_DYNAMIC, .threshold = 0.85, .cost = expected / 2 - 0.01};
-    ck_assert(speculation_checks(&state, &request, &seen, 1000)); /* two drafts are sure */
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, NULL)); /* two drafts are sure */
     state.threshold = 0.3;
-    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000, NULL));
     /* Checks that are going on stop later than others begin. */
     state = (struct speculation){.threshold = 0.85, .cost = 1, .least = 1, .hysteresis = 0.5};
     state.least = expected - 0.99;
-    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000, NULL));
     request.checks = 1;
-    ck_assert(speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, NULL));
     state.least = expected - 0.51;
-    ck_assert(speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, NULL));
     state.least = expected - 0.49;
-    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000, NULL));
     /* One more draft than is asked for is enough, and as many are where checks go on alone. */
     const struct decode_seen one = {
         .n = 1, .offset = offset, .confidence = confidence, .entropy = entropy};
     state = (struct speculation){.cost = 1, .hysteresis = 1e-9};
-    ck_assert(speculation_checks(&state, &request, &one, 1000));
+    ck_assert(speculation_checks(&state, &request, &one, 1000, NULL));
     request.checks = 0;
-    ck_assert(!speculation_checks(&state, &request, &one, 1000));
+    ck_assert(!speculation_checks(&state, &request, &one, 1000, NULL));
     state = (struct speculation){.when = SPECULATE_SPAN, .span = 3};
-    ck_assert(speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, NULL));
     state.span = 4;
-    ck_assert(!speculation_checks(&state, &request, &seen, 1000));
+    ck_assert(!speculation_checks(&state, &request, &seen, 1000, NULL));
+}
+
+TEST(a_bandit_tells_cases_apart_and_takes_what_has_won_more) {
+    ck_assert_uint_eq(bandit_case(2, 1, 32, 0, 0), 0);
+    ck_assert_uint_eq(bandit_case(2, 32, 32, 0, 0), 4);
+    ck_assert_uint_eq(bandit_case(2, 16, 32, 0, 0), 0); /* 15 of 31 are less than half */
+    ck_assert_uint_eq(bandit_case(2, 17, 32, 0, 0), 4);
+    ck_assert_uint_eq(bandit_case(2, 1, 32, 16, 0), 2);
+    ck_assert_uint_eq(bandit_case(2, 1, 32, 15, 0.5), 1);
+    ck_assert_uint_eq(bandit_case(4, 32, 32, 31, 1), 63);
+    ck_assert_uint_eq(bandit_case(4, 1, 1, 0, 0), 0);
+    struct bandit bandit = {0};
+    ck_assert(bandit_checks(&bandit, 5, 1)); /* what was never tried; checks first */
+    bandit_learn(&bandit, 6);                /* 3 a pass */
+    bandit_learn(&bandit, 100);              /* nothing is due */
+    ck_assert(!bandit_checks(&bandit, 5, 1));
+    bandit_learn(&bandit, 2);
+    ck_assert(bandit_checks(&bandit, 4, 1)); /* another case knows nothing of it */
+    bandit_learn(&bandit, 2);
+    ck_assert(bandit_checks(&bandit, 5, 0));
+    bandit_learn(&bandit, 1); /* 1.75 on average, two tries */
+    ck_assert(!bandit_checks(&bandit, 5, 0));
+    bandit_learn(&bandit, 1); /* 1.5 on average */
+    /* Six passes: 1.75 + x sqrt(log 6 / 2) against 1.5 + the same; then one more of the first. */
+    ck_assert(bandit_checks(&bandit, 5, 3));
+    bandit_learn(&bandit, 3); /* 1.667, three tries: 1.667 + 0.805 x against 1.5 + 0.986 x */
+    ck_assert(bandit_checks(&bandit, 5, 0.5));
+    ck_assert(!bandit_checks(&bandit, 5, 3));
+}
+
+/* The prompt's tokens of a block are no progress. */
+TEST(a_bandit_is_asked_by_the_first_run_and_what_the_request_filled) {
+    const float log_v = logf(1000);
+    const uint32_t offset[] = {2, 3, 7};
+    const float entropy[] = {-0.2f * log_v, -0.9f * log_v, 0}, confidence[] = {0.9f, 0.4f, 0.1f};
+    const struct decode_seen seen = {
+        .n = 3, .offset = offset, .confidence = confidence, .entropy = entropy};
+    const struct speculation state = {.when = SPECULATE_BANDIT, .bins = 2, .explore = 1};
+    struct request request = {.window = window_of(0, 96, 8, 3), .prompt_tokens = 98};
+    struct bandit bandit = {0};
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, &bandit));
+    ck_assert_uint_eq(bandit.waits, 1 + 2 * 1 + 1); /* unsure, 3 of 8 filled: the second case */
+    request.prompt_tokens = 97;
+    ck_assert(speculation_checks(&state, &request, &seen, 1000, &bandit));
+    ck_assert_uint_eq(bandit.waits, 1 + 2 * 3 + 1);
 }
 
 /* A token that is settled at some confidence is so at every larger one. */
@@ -126,16 +171,35 @@ TEST(a_model_that_never_checks_is_a_threshold) {
 /* Whether checks go on is a request's own: one after another are decoded as all at once. */
 TEST(a_request_begins_without_checks) {
     static const char *const rates[] = {"0.001", "10000"};
-    json_int_t steps[2] = {0};
-    for (int i = 0; i < 2; i++) {
-        char *said = PRINTS(ASKED("--rate", rates[i], "--decoder", "self-speculation", "--set",
-                                  "decoder.cost=0", "--set", "decoder.least=8", "--set",
-                                  "decoder.hysteresis=8", "--set", "max_batched_tokens=65536"));
+    static const char *const sets[][3] = {
+        {"decoder.cost=0", "decoder.least=8", "decoder.hysteresis=8"},
+        {"decoder.when=bandit", "decoder.bins=3", "decoder.explore=2"}};
+    json_int_t steps[4] = {0};
+    for (int i = 0; i < 4; i++) {
+        const char *const *set = sets[i / 2];
+        char *said =
+            PRINTS(ASKED("--rate", rates[i % 2], "--decoder", "self-speculation", "--set", set[0],
+                         "--set", set[1], "--set", set[2], "--set", "max_batched_tokens=65536"));
         steps[i] = number_in(said, "request_steps");
         ck_assert_int_eq(number_in(said, "preemptions"), 0);
         free(said);
     }
     ck_assert_int_eq(steps[0], steps[1]);
+    ck_assert_int_eq(steps[2], steps[3]);
+    ck_assert_int_ne(steps[0], steps[2]);
+}
+
+/* One that never explores takes no more passes than one that only does, and both check some. */
+TEST(a_bandit_that_has_learned_takes_fewer_passes) {
+    static const char *const explore[] = {"decoder.explore=0.1", "decoder.explore=100000"};
+    json_int_t steps[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        char *said = PRINTS(ASKED("--rate", "1", "--decoder", "self-speculation", "--set",
+                                  "decoder.when=bandit", "--set", explore[i]));
+        steps[i] = number_in(said, "request_steps");
+        free(said);
+    }
+    ck_assert_int_lt(steps[0], steps[1]);
 }
 
 /* Drafts that are all settled are what a check would choose: a block is drafted, checked, stored.
@@ -170,13 +234,18 @@ TEST(a_check_runs_twice_the_rows_of_a_draft) {
 
 /* Drafts outlive the loss of keys and values. */
 TEST(recorded_steps_are_played_with_preemptions_too) {
+    static const char *const when[] = {"decoder.when=static", "decoder.when=bandit"};
+    static const char *const runs[] = {"1", "2"};
     char path[512];
     snprintf(path, sizeof path, "%s", scratch_path("runs.db"));
-    char *said = PRINTS(ASKED("--rate", "50", "--decoder", "self-speculation", "--set",
-                              "pool_pages=14", "--db", path, "--levels", "events"));
-    ck_assert_int_gt(number_in(said, "preemptions"), 0);
-    free(PRINTS("replay", "--db", path, "--run", "1"));
-    free(said);
+    for (int i = 0; i < 2; i++) {
+        char *said =
+            PRINTS(ASKED("--rate", "50", "--decoder", "self-speculation", "--set", "pool_pages=14",
+                         "--set", when[i], "--db", path, "--levels", "events"));
+        ck_assert_int_gt(number_in(said, "preemptions"), 0);
+        free(PRINTS("replay", "--db", path, "--run", runs[i]));
+        free(said);
+    }
 }
 
 TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {

@@ -7,13 +7,13 @@
 #define TOKENS  "tests/golden/engine/joint-threshold/tokens.jsonl"
 #define MODEL   "experiments/train/models/sdar-2m"
 
-enum { N_SETTINGS = 8 };
+enum { N_SETTINGS = 13 };
 
 static const char *const keys[] = {"threshold", "edit_threshold", "max_post_edit_steps",
-                                   "zero_edits", "penalty"};
-enum { N_KEYS = 5 };
+                                   "zero_edits", "penalty", "steps"};
+enum { N_KEYS = 6 };
 
-static const char *const defaults[N_KEYS] = {"0.5", "0", "16", "on", "0"};
+static const char *const defaults[N_KEYS] = {"0.5", "0", "16", "on", "0", "0"};
 
 static void decodes_so(const json_t *line, size_t number) {
     const char *const start[] = {"--weights",
@@ -31,8 +31,8 @@ static void decodes_so(const json_t *line, size_t number) {
     int64_t unused;
     specified_settings(line, keys, defaults, N_KEYS, settings);
     const char *const set[] = {settings[0], settings[1], settings[2],
-                               settings[3], settings[4], "runtime.fused_head=off",
-                               NULL};
+                               settings[3], settings[4], settings[5],
+                               "runtime.fused_head=off", NULL};
     json_decref(specified_run(line, start, set, 32, number, &unused));
 }
 

@@ -10,12 +10,13 @@
 #define TOKENS  "tests/golden/engine/self-speculation/tokens.jsonl"
 #define MODEL   "experiments/train/models/sdar-2m"
 
-enum { N_SETTINGS = 13, N_KEYS = 8 };
+enum { N_SETTINGS = 17, N_KEYS = 10 };
 
-static const char *const keys[N_KEYS] = {"threshold", "cost", "least",  "span",
-                                         "seed",      "when", "accept", "hysteresis"};
+static const char *const keys[N_KEYS] = {"threshold", "cost",   "least",      "span", "seed",
+                                         "when",      "accept", "hysteresis", "bins", "explore"};
 
-static const char *const defaults[N_KEYS] = {"0.85", "1", "0", "8", "1", "static", "ratio", "0"};
+static const char *const defaults[N_KEYS] = {"0.85",   "1",     "0", "8", "1",
+                                             "static", "ratio", "0", "2", "1"};
 
 static void decodes_so(const json_t *line, size_t number) {
     static const char *const start[] = {
@@ -33,6 +34,8 @@ static void decodes_so(const json_t *line, size_t number) {
                                settings[5],
                                settings[6],
                                settings[7],
+                               settings[8],
+                               settings[9],
                                "runtime.fused_head=off",
                                is_drawn ? "sampling=on" : "sampling=off",
                                NULL};

@@ -71,7 +71,7 @@ TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
     struct err err = {0};
     ck_assert_int_eq(plugin_validate(&valid.scheduler.policy, "./x.so", &err), 0);
     REFUSED(p->abi = POLICY_ABI + 1,
-            "./x.so: the plug-in is made for ABI 23, this program has ABI 22");
+            "./x.so: the plug-in is made for ABI 24, this program has ABI 23");
     REFUSED(p->kind = 0, "./x.so: kind 0 is neither scheduler (1), cache (2), decoder (3) nor "
                          "router (4)");
     REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 96");
@@ -197,7 +197,7 @@ TEST(a_file_that_is_no_plug_in_is_refused) {
                         "%s: 'unmask_policy' has 8 bytes, which is no descriptor; export the "
                         "struct itself, not a pointer to it");
     assert_file_refused("bad_wrong_abi", POLICY_SCHEDULER, ERR_WORLD,
-                        "%s: the plug-in is made for ABI 23, this program has ABI 22");
+                        "%s: the plug-in is made for ABI 24, this program has ABI 23");
     assert_file_refused("bad_wrong_kind", POLICY_SCHEDULER, ERR_WORLD,
                         "%s: kind 5 is neither scheduler (1), cache (2), decoder (3) nor router "
                         "(4)");
@@ -370,7 +370,7 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
         {"bad_crashing", " crashed with signal SEGV in callback schedule (call 3)"},
         {"bad_crashing_load", " crashed with signal ABRT while it was loaded"},
         {"bad_exiting", " ended the program in callback schedule (call 3)"},
-        {"bad_wrong_abi", ": the plug-in is made for ABI 23, this program has ABI 22"},
+        {"bad_wrong_abi", ": the plug-in is made for ABI 24, this program has ABI 23"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[4096];

@@ -149,9 +149,9 @@ class Features:
         return model.logits(x)
 
 
-def decode(model, prompt, forward, probabilities_of=lambda logits: logits.softmax(-1)):
+def decode(model, prompt, forward, probabilities_of=lambda logits: logits.double().softmax(-1)):
     """One position a step, the most likely one of the first block with a mask (LLaDA's low-confidence
-    remasking)."""
+    remasking). Most probabilities are within rounding of 1, so that in single precision many are equal."""
     mask, n = model.config.mask_token_id, len(prompt)
     canvas = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     for step in range(OUTPUT_TOKENS):

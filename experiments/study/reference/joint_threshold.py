@@ -1,5 +1,6 @@
 """Tokens that LLaDA2.1's joint threshold decodes, written down anew from its specification
-(inclusionAI/LLaDA2.X llada2_1_tech_report.pdf, section 3; what SGLang's JointThreshold does at 17d5721).
+(inclusionAI/LLaDA2.X llada2_1_tech_report.pdf, section 3; what SGLang's JointThreshold does at 17d5721, and with
+`steps` diffusers' BlockRefinementScheduler under its LLaDA2Pipeline at 58eb52c).
 
 Run from the repository root:  python3 experiments/study/reference/joint_threshold.py
 
@@ -38,6 +39,11 @@ SETTINGS = [
     dict(threshold=0.1, edit_threshold=0.0, penalty=4.0),
     dict(model=EDITED, threshold=0.5, edit_threshold=0.0),
     dict(model=EDITED, threshold=0.7, edit_threshold=0.5),
+    dict(threshold=0.7, edit_threshold=0.5, zero_edits="off", steps=32),  # diffusers' own numbers
+    dict(threshold=0.95, edit_threshold=0.5, steps=12),  # shares of 3 and 2 positions
+    dict(threshold=0.9, edit_threshold=0.0, steps=5),  # of 7 and 6
+    dict(model=EDITED, threshold=0.9, edit_threshold=0.2, steps=8),
+    dict(threshold=1.0, edit_threshold=1.0, steps=9),  # by shares alone
 ]
 
 
@@ -92,13 +98,19 @@ class Model:
         return self.times(self.rms(x[-rows:], "model.norm"), "model.embed_tokens")
 
 
+def share(n, steps, step):
+    """How many of n positions a step from 0 on fills at least, when so many steps fill all."""
+    steps = min(steps, n)
+    return n // steps + (step < n % steps)
+
+
 def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_steps=16, zero_edits="on",
-                 penalty=0.0):
-    """Fills the block x, in place; returns its passes and how many tokens were replaced."""
+                 penalty=0.0, steps=0):
+    """Fills the block x, in place; returns its passes and how many tokens were replaced. steps: 0, as SGLang."""
     mask = model.config.mask_token_id
     given = x != mask
     edits = (edit_threshold > 0 or zero_edits == "on") and edit_threshold < 1  # 1: without the pass that checks, too
-    passes = replaced = post = 0
+    passes = replaced = post = filling = 0
     finished = False
     while not finished:
         logits = model.logits(torch.cat([before, x]), len(x))
@@ -110,8 +122,10 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
         if masked.any():
             sure = torch.where(masked, p, torch.tensor(-1.0))
             fill = sure > threshold
-            if not fill.any():
-                fill[sure.argmax()] = True
+            least = min(share(len(x), steps, filling), int(masked.sum())) if steps > 0 else 1
+            if fill.sum() < least:
+                fill[sure.argsort(descending=True, stable=True)[:least]] = True
+            filling += 1
         else:
             post += 1
             if post > max_post_edit_steps:
@@ -120,6 +134,7 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
         finished = not (fill | edit).any() or (not edits and bool((fill == masked).all()))
         x[fill | edit] = v[fill | edit]
         replaced += int(edit.sum())
+        finished = finished or (steps > 0 and filling >= steps and bool(masked.any()))
     return passes + 1, replaced
 
 

@@ -40,6 +40,10 @@ SETTINGS = [
     dict(threshold=0.5, cost=0.5, when="dynamic", sampling="on", seed=3),
     dict(threshold=0.9, cost=1.0, least=1.0, when="dynamic", hysteresis=6.0),  # Fast-dLLM v2's
     dict(threshold=0.85, cost=1.0, least=4.0, hysteresis=3.0, accept="same"),
+    dict(threshold=0.85, when="bandit"),  # the released code's own numbers
+    dict(threshold=0.85, when="bandit", sampling="on", seed=5),
+    dict(threshold=0.5, when="bandit", explore=0.25, bins=4, accept="same"),
+    dict(threshold=0.95, when="bandit", explore=0.0, bins=1),
 ]
 FOR_ACCEPTING, FOR_TOKENS = range(2)
 RUN_SEED, COLUMNS = 1, 512
@@ -59,6 +63,31 @@ def first_run(masked):
     while len(run) < len(at) and at[len(run)] == run[-1] + 1:
         run.append(at[len(run)])
     return run
+
+
+class Bandit:
+    """Of one text (contextual_bandit_ucb): mean rewards of passes that are checked and of those that are not, in each of
+    bins ** 3 cases."""
+
+    def __init__(self):
+        self.rewards, self.asked, self.arm = {}, 0, None
+
+    def checks(self, p, run, length, filled, explore=1.0, bins=2):
+        entropies = [-(p[at] * numpy.log(numpy.maximum(p[at], 1e-12))).sum() for at in run]
+        shares = ((len(run) - 1) / max(length - 1, 1), filled / length, numpy.mean(entropies) / math.log(p.shape[-1]))
+        case = tuple(min(int(share * bins), bins - 1) for share in shares)
+        self.asked += 1
+        worth = []
+        for arm in ((case, False), (case, True)):
+            got = self.rewards.get(arm, [])
+            worth.append(sum(got) / len(got) + explore * math.sqrt(math.log(self.asked) / len(got)) if got else math.inf)
+        self.arm = case, worth[1] >= worth[0]
+        return self.arm[1]
+
+    def learn(self, n):
+        if self.arm is None:
+            return
+        self.rewards.setdefault(self.arm, []).append(n / (2 if self.arm[1] else 1))
 
 
 def is_checked(p, confidence, masked, run, goes_on, threshold, cost=1.0, least=0.0, when="static", span=8, hysteresis=0.0,
@@ -135,11 +164,11 @@ def check(model, before, x, drafts):
 
 def decode_block(model, number, before, x, n_prompt, setting, of_text):
     """Fills the block x, in place; returns its passes, those of them that check, drafts accepted, and positions. of_text:
-    what the text's blocks share, whether its last drafts were checked."""
+    what the text's blocks share: whether its last drafts were checked, and what was learned of that."""
     mask, first = model.config.mask_token_id, len(before)
     setting = dict(setting)
     sampling = setting.pop("sampling", "off")
-    passes = checks = stood = 0
+    bandit, n_given, passes, checks, stood = of_text["bandit"], int((x != mask).sum()), 0, 0, 0
     while (x == mask).any():
         masked = x == mask
         logits = model.logits(torch.cat([before, x]), len(x))
@@ -149,28 +178,34 @@ def decode_block(model, number, before, x, n_prompt, setting, of_text):
         best, confidence = candidates(logits, sampling, number, first, n_committed)
         drafts = torch.where(masked, best, x)
         passes += 1
-        of_text["checks"] = is_checked(p, confidence, masked, run, of_text["checks"], **setting)
+        if setting.get("when") == "bandit":
+            numbers = {key: setting[key] for key in ("explore", "bins") if key in setting}
+            of_text["checks"] = bandit.checks(p, run, len(x), int((~masked).sum()) - n_given, **numbers)
+        else:
+            of_text["checks"] = is_checked(p, confidence, masked, run, of_text["checks"], **setting)
         if not of_text["checks"]:
             sure = torch.where(masked, torch.tensor(confidence), torch.tensor(-1.0, dtype=torch.float64))
             fill = sure > setting["threshold"]
             if not fill.any():
                 fill[sure.argmax()] = True
             x[fill] = drafts[fill]
+            bandit.learn(int(fill.sum()))
             continue
         q = check(model, before, x, drafts)
         passes, checks = passes + 1, checks + 1
         pass_key = key_of(setting.get("seed", 1), number, first)
         keys = [key_of(pass_key, int((~masked).sum()), purpose) for purpose in (FOR_ACCEPTING, FOR_TOKENS)]
-        for at in run:
+        for n, at in enumerate(run):
             stands, x[at] = accepted(p[at], q[at], int(drafts[at]), setting, keys, first + at)
             stood += stands
             if not stands:
                 break
+        bandit.learn(n + 1)
     return passes + 1, checks, stood, len(x) * (passes + 1 + checks)
 
 
 def decode(model, prompt, number, setting):
-    of_text = dict(checks=False)
+    of_text = dict(checks=False, bandit=Bandit())
     return decode_canvas(model, prompt,
                          lambda before, x: decode_block(model, number, before, x, len(prompt), setting, of_text))
 

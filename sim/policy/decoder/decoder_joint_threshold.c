@@ -3,12 +3,15 @@
  * confident one always, and in the same pass every token of the block, but for the prompt's, is
  * replaced where another one is the most likely and above a second threshold. When nothing is
  * masked any more passes go on until one of them replaces nothing, or for a number of them; after
- * that the block is stored. */
+ * that the block is stored.
+ *
+ * diffusers (BlockRefinementScheduler at 58eb52c) also fills an even share of the block in each
+ * pass, and has done with a block once as many passes as there are shares have filled it. */
 #include "sim/policy/decoder/decoder.h"
 
 struct state {
     double threshold, edit_threshold, penalty;
-    uint32_t max_post_edit_steps;
+    uint32_t max_post_edit_steps, steps;
     bool zero_edits;
 };
 
@@ -23,6 +26,9 @@ static const struct param params[] = {
     {"max_post_edit_steps", PARAM_U32, 0, "steps", "16", 0, 4096, NULL,
      offsetof(struct state, max_post_edit_steps),
      "steps over a block without masks that may replace tokens [decoder.edit_threshold < 1]"},
+    {"steps", PARAM_U32, 0, "steps", "0", 0, 65536, NULL, offsetof(struct state, steps),
+     "steps that fill a block: each fills an even share of it at least, and where that takes them "
+     "all no more follow (diffusers: 32; 0: each fills the best position at least)"},
     {"penalty", PARAM_F64, 0, "1", "0", 0, 1000, NULL, offsetof(struct state, penalty),
      "what the logit of the token before a position loses, against stutter; live alone: what is "
      "drawn does not know of it"},
@@ -37,6 +43,7 @@ static void rule(const void *opaque, const struct request *request, struct decod
                                 .threshold = (float)state->threshold,
                                 .edit = edits ? (float)state->edit_threshold : 1,
                                 .post_passes = state->max_post_edit_steps,
+                                .steps = state->steps,
                                 .penalty = (float)state->penalty};
 }
 

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-#include "sim/policy/request.h"
+#include "sim/decode/rule.h"
+#include "sim/policy/window.h"
 
 /* Positions to commit when `steps` (at least 1) steps decode a block. */
 static inline uint32_t even_steps_of(const struct request *request, uint32_t steps,
@@ -22,6 +23,15 @@ static inline uint32_t even_steps_of(const struct request *request, uint32_t ste
 /* A decoder's `count`. */
 static inline uint32_t even_steps_count(const struct request *request, uint32_t *repeat) {
     return even_steps_of(request, request->steps_per_block, repeat);
+}
+
+/* Positions that a rule of DECODE_JOINT fills at least; 0: as it is without such a number. */
+static inline uint32_t even_steps_least(const struct request *request,
+                                        const struct decode_rule *rule) {
+    uint32_t ignored;
+    return rule->kind == DECODE_JOINT && rule->steps > 0
+               ? even_steps_of(request, rule->steps, &ignored)
+               : 0;
 }
 
 #endif

@@ -14,12 +14,14 @@
 #define UNMASK_SIM_POLICY_DECODER_SPECULATION_H
 
 #include "sim/policy/cache/blocks.h"
+#include "sim/policy/decoder/bandit.h"
 #include "sim/policy/decoder/decoder.h"
 
 enum speculation_when {
     SPECULATE_STATIC,  /* expected drafts - cost >= least */
     SPECULATE_DYNAMIC, /* expected drafts - cost * (drafts above the threshold) >= least */
     SPECULATE_SPAN,    /* a run of `span` masks or more */
+    SPECULATE_BANDIT,  /* by what checks have won before (bandit.h) */
 };
 
 enum speculation_accept { ACCEPT_RATIO, ACCEPT_SAME };
@@ -27,15 +29,22 @@ enum speculation_accept { ACCEPT_RATIO, ACCEPT_SAME };
 struct speculation {
     uint32_t when;   /* enum speculation_when */
     uint32_t accept; /* enum speculation_accept */
-    uint32_t span, seed;
-    double threshold, cost, least, hysteresis;
+    uint32_t span, bins, seed;
+    double threshold, cost, least, hysteresis, explore;
 };
 
 /* Whether a pass that drafted so is checked by the next: the drafts that are expected to stand add
  * up the products of exp(-H / log V) along the first run, with H a position's entropy. Where the
- * drafts of the request's last pass were checked, `hysteresis` fewer suffice. */
+ * drafts of the request's last pass were checked, `hysteresis` fewer suffice. bandit: the
+ * request's, which is then told what the pass or its check commits; NULL unless SPECULATE_BANDIT.
+ */
 bool speculation_checks(const struct speculation *state, const struct request *request,
-                        const struct decode_seen *seen, uint32_t vocab);
+                        const struct decode_seen *seen, uint32_t vocab, struct bandit *bandit);
+
+/* Whether requests have a bandit. */
+static inline bool speculation_learns(const struct speculation *state) {
+    return state->when == SPECULATE_BANDIT;
+}
 
 /* Whether the request's next step checks the drafts of its last one, under this decoder. */
 static inline bool speculation_is_check(const struct request *request) {
