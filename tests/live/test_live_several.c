@@ -7,7 +7,7 @@
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_SETTINGS = 30 };
+enum { N_SETTINGS = 38 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
