@@ -429,8 +429,6 @@ static void plan_kept_row(struct members *members, uint32_t member, struct step_
     if (kept == KEPT_READ || !commits) {
         decision->first_row++;
         decision->n_rows--;
-        decision->take -= commits;
-        decision->n_rows = decision->take > 0 ? decision->n_rows : 0;
     }
 }
 
