@@ -45,7 +45,7 @@ static const struct arrival together[] = {
     {.id = 0, .prompt_tokens = 34, .output_tokens = 12, .shares = 9, .prefix_tokens = 32},
     {.id = 1, .prompt_tokens = 35, .output_tokens = 9, .shares = 9, .prefix_tokens = 32},
     {.id = 2, .prompt_tokens = 33, .output_tokens = 14, .shares = 9, .prefix_tokens = 32},
-    {.id = 3, .prompt_tokens = 40, .output_tokens = 7, .shares = 9, .prefix_tokens = 32},
+    {.id = 3, .prompt_tokens = 32, .output_tokens = 7, .shares = 9, .prefix_tokens = 32},
 };
 
 static const struct {
