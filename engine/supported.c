@@ -27,10 +27,6 @@ static bool has_many_blocks(const struct system *s) {
            pattern_blocks(&s->rows.pattern, s->settings.context_tokens) > PATTERN_MAX_BLOCKS;
 }
 
-static bool keeps_shifted(const struct system *s) {
-    return s->model->shifted_logits && s->model->mask == MASK_BLOCK_CAUSAL && !system_shifts(s);
-}
-
 static bool ranks_wide_blocks(const struct system *s) {
     const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
     return kind != DECODE_COUNT && kind != DECODE_THRESHOLD && kind != DECODE_JOINT &&
@@ -181,9 +177,6 @@ const struct feature feature_table[] = {
      "they lack what the engine's kernels hold", "runtime.engine = on"},
     {OF_CACHE, LIVE, "patterns of more than 4,096 blocks in context_tokens", has_many_blocks,
      "a kernel chooses among no more of a request", "cache.pattern_tokens = 128"},
-    {OF_SYSTEM, LIVE, "several blocks of a block-causal model with shifted logits", keeps_shifted,
-     "logits of the last position that was stored decide on the first after it, and none are kept",
-     "blocks_in_flight = 1 and another decoder"},
     {OF_DECODER, LIVE, "rules that rank positions, in windows over 4,096 tokens", ranks_wide_blocks,
      "the engine ranks no more at once", "block_tokens = 4096"},
     {OF_SYSTEM, LIVE, "a temperature, with a fused head or credit, and smoothing or a logit cap",

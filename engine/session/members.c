@@ -262,7 +262,7 @@ static bool only_drafts(const struct members *members, uint32_t member) {
 /* What a row decides on: nothing where a record says that the step commits another position, or, in
  * a span that lists them, where the position was decided already, even if what it was given is the
  * mask's id. The prompt's first token stands for nothing, since it is no mask. Where a position has
- * a place its row keeps it. */
+ * a place its row keeps it, and so does the first one where what its row says is kept. */
 static int32_t target_of(const struct members *members, uint32_t member, uint32_t position,
                          bool lists, bool is_masked) {
     const struct planned_step *planned = members->planned;
@@ -273,7 +273,9 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
                    block->outcome[position - window_first(request)] == OUTCOME_COMMIT ||
                    block->outcome[position - window_first(request)] == OUTCOME_REVISE;
     bool has_place = members->sessions->free_places != NULL && !lists;
-    return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
+    bool may_be_kept =
+        system_keeps_row(members->sessions->system) && position == window_first(request);
+    return (has_place || may_be_kept || commits) && (is_masked || !lists) ? (int32_t)position : 0;
 }
 
 /* The row that decides on the i-th position of a span's list: where logits are shifted the one
@@ -332,9 +334,9 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
     return n;
 }
 
-/* The same of a span that yields a block's first token: its last rows, each of which speaks of the
- * position after its query's, and the last of them decides. */
-static uint32_t plan_yield_rows(struct members *members, const struct request *request,
+/* The same of a span that looks ahead to a block: its last rows, each of which speaks of the
+ * position after its query's, and the last of them decides where the span yields a token. */
+static uint32_t plan_ahead_rows(struct members *members, const struct request *request,
                                 struct step_part *part) {
     struct part_arrays *to = &members->whole;
     int32_t *rows = to->logit_rows + to->n_logit_rows, *targets = to->targets + to->n_logit_rows;
@@ -344,7 +346,8 @@ static uint32_t plan_yield_rows(struct members *members, const struct request *r
         rows[r] = (int32_t)(request->span.queries - n + r);
         targets[r] = part->positions[rows[r]] + 1;
     }
-    part->decision = (struct decision){.first_row = n - 1, .n_rows = 1, .take = 1};
+    part->decision =
+        (struct decision){.first_row = n - 1, .n_rows = blocks_yield(request), .take = 1};
     return n;
 }
 
@@ -415,6 +418,22 @@ static void plan_decision(struct members *members, uint32_t member, const uint32
     }
 }
 
+/* A record's pass takes what was kept for the window's first position from the host, and commits
+ * the others. */
+static void plan_kept_row(struct members *members, uint32_t member, struct step_part *part) {
+    const enum kept kept = members_kept_row(members, member).kind;
+    struct decision *decision = &part->decision;
+    if (kept == KEPT_NONE || decision->n_rows == 0) {
+        return;
+    }
+    const struct planned_block *block = members_block(members->planned, member);
+    const bool commits = block != NULL && block->outcome[0] == OUTCOME_COMMIT;
+    if (kept == KEPT_READ || !commits) {
+        decision->first_row++;
+        decision->n_rows--;
+    }
+}
+
 /* ---- a member ---- */
 
 /* Tokens of a canvas of random ones are drawn at its pass's temperature. */
@@ -431,7 +450,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     struct sessions *sessions = members->sessions;
     uint32_t slot = planned_slot(members->planned, member);
     const struct request *request = &members->planned->requests[slot];
-    bool lists = members_is_listed(sessions->system, request), yields = blocks_yield(request);
+    bool lists = members_is_listed(sessions->system, request), ahead = blocks_look_ahead(request);
     if (request->rows.kind == ROW_FEATURES) {
         plan_stream(members, request, part);
     } else if (plan_positions(members, member, lists, err) != 0) {
@@ -451,9 +470,9 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
         return err_status(err);
     }
     uint32_t n =
-        yields ? plan_yield_rows(members, request, part) : plan_rows(members, member, lists, part);
+        ahead ? plan_ahead_rows(members, request, part) : plan_rows(members, member, lists, part);
     uint32_t n_span = request->span.logit_rows;
-    members->whole.n_rows[member] = yields || !lists ? n_span : n;
+    members->whole.n_rows[member] = ahead || !lists ? n_span : n;
     /* A record's span has the rows that its eviction left. */
     bool narrows = members->planned->is_recorded && part->masked != NULL && blocks_decide(request);
     if (narrows && n > n_span) {
@@ -464,13 +483,16 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
                          "finds %" PRIu32,
                          request->id, n_span, n);
     }
-    if (yields && take == NULL) {
+    if (ahead && take == NULL) {
         return 0; /* whatever the decoder */
     }
     if (sessions->free_places != NULL && plan_places(members, request, slot, part, err) != 0) {
         return err_status(err);
     }
     plan_decision(members, member, take, &part->decision);
+    if (members->planned->is_recorded && take != NULL) {
+        plan_kept_row(members, member, part);
+    }
     return 0;
 }
 
@@ -631,6 +653,23 @@ void members_count(const struct planned_step *planned, uint32_t *commits) {
         }
         commits[i] = blocks_yield(request) ? 1 : commits[i];
     }
+}
+
+struct kept_row members_kept_row(const struct members *members, uint32_t member) {
+    const struct request *request = members_request(members->planned, member);
+    const struct step_part *part = &members->decided->parts[member];
+    const int32_t first = (int32_t)window_first(request);
+    if (!system_keeps_row(members->sessions->system) || request->span.logit_rows == 0) {
+        return (struct kept_row){KEPT_NONE, 0};
+    }
+    if (blocks_look_ahead(request)) {
+        return (struct kept_row){KEPT_WRITTEN, request->span.logit_rows - 1};
+    }
+    const bool is_own = part->positions[part->logit_rows[0]] == first;
+    return (struct kept_row){part->targets[0] != first ? KEPT_NONE
+                             : is_own                  ? KEPT_READ
+                                                       : KEPT_WRITTEN,
+                             0};
 }
 
 uint32_t members_masked_rows(const struct members *members, uint32_t member, uint32_t *rows) {

@@ -63,6 +63,17 @@ void members_settle(const struct members *members, const uint8_t *committed);
  * member i committed. */
 void members_count(const struct planned_step *planned, uint32_t *commits);
 
+/* Where the row before a window is kept (system_keeps_row): which of a member's logit rows it is,
+ * in a pass that writes keys and values of what is before the window, or all of it. In later ones
+ * the first logit row stands in for it, and what it said then decides on the window's first
+ * position. */
+enum kept { KEPT_NONE, KEPT_WRITTEN, KEPT_READ };
+struct kept_row {
+    enum kept kind;
+    uint32_t row;
+};
+struct kept_row members_kept_row(const struct members *members, uint32_t member);
+
 /* Those of a member's logit rows that decide on positions of the active block that are still
  * masked, in canvas order. Returns how many. */
 uint32_t members_masked_rows(const struct members *members, uint32_t member, uint32_t *rows);

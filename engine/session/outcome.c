@@ -68,6 +68,10 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
         outcome->top = mem_reserved((size_t)system_of(outcome)->settings.max_in_system * block,
                                     sizeof *outcome->top);
     }
+    if (system_keeps_row(system_of(outcome))) {
+        outcome->kept =
+            mem_reserved(system_of(outcome)->settings.max_in_system, sizeof *outcome->kept);
+    }
     if (renoises(outcome) || speculates(outcome) || moves(outcome)) {
         outcome->next = mem_zeroed(block, sizeof *outcome->next);
         outcome->before = mem_zeroed(block, sizeof *outcome->before);
@@ -85,6 +89,7 @@ void outcome_close(struct outcome *outcome) {
         free(all[i]);
     }
     mem_released(outcome->top);
+    mem_released(outcome->kept);
     decode_positions_fini(&outcome->positions);
     drafts_close(&outcome->drafts);
     moving_close(&outcome->moving);
@@ -107,6 +112,66 @@ bool outcome_tracks_rows(const struct outcome *outcome) {
 static int not_numbers(const struct request *request, uint32_t i, struct err *err) {
     return err_world(err, "the logits of request %" PRIu64 " are not numbers in its step %" PRIu32,
                      request->id, request->steps + i + 1);
+}
+
+/* ---- what rows said ---- */
+
+static void keep_number(enum kept kind, float *said, float *kept) {
+    if (said != NULL && kind == KEPT_READ) {
+        *said = *kept;
+    } else if (said != NULL && kind == KEPT_WRITTEN) {
+        *kept = *said;
+    }
+}
+
+static float *number_at(float *numbers, uint32_t row) {
+    return numbers != NULL ? numbers + row : NULL;
+}
+
+static void keep_row(enum kept kind, const struct step_result *said, uint32_t row,
+                     struct row_said *kept) {
+    keep_number(kind, number_at(said->confidence, row), &kept->confidence);
+    keep_number(kind, number_at(said->margin, row), &kept->margin);
+    keep_number(kind, number_at(said->entropy, row), &kept->entropy);
+    if (said->token != NULL && kind == KEPT_READ) {
+        said->token[row] = kept->token;
+    } else if (said->token != NULL && kind == KEPT_WRITTEN) {
+        kept->token = said->token[row];
+    }
+}
+
+/* What is asked of the step done last. Where the row before a window is kept, what it says is noted
+ * in the pass that runs it, and is what the window's first position is decided by in those after.
+ */
+static int read_rows(struct outcome *outcome, const struct step_result *said, struct err *err) {
+    const struct members *members = outcome->members;
+    const int status = forward_result(outcome->forward, said, err);
+    uint32_t first = 0;
+    for (uint32_t i = 0; outcome->kept != NULL && status == 0 && i < members->planned->n_slots;
+         i++) {
+        const struct kept_row of = members_kept_row(members, i);
+        keep_row(of.kind, said, first + of.row, &outcome->kept[planned_slot(members->planned, i)]);
+        first += members->decided->n_rows[i];
+    }
+    return status;
+}
+
+/* Of a record: tokens that are kept are noted, and those that it commits written. */
+static int keep_recorded(struct outcome *outcome, struct err *err) {
+    const struct members *members = outcome->members;
+    const struct step_result said = {.token = outcome->result.token};
+    int status = read_rows(outcome, &said, err);
+    for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
+        const struct planned_block *block = members_block(members->planned, i);
+        const struct step_part *part = &members->decided->parts[i];
+        if (members_kept_row(members, i).kind == KEPT_READ && block != NULL &&
+            block->outcome[0] == OUTCOME_COMMIT) {
+            status = forward_write_canvas(outcome->forward, part->canvas + part->targets[0],
+                                          &said.token[first], 1, err);
+        }
+        first += members->decided->n_rows[i];
+    }
+    return status;
 }
 
 /* ---- the host's choice ---- */
@@ -405,7 +470,7 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
     struct step_result result = outcome->result;
     result.committed = NULL;
     result.n_committed = NULL;
-    int status = forward_result(outcome->forward, &result, err);
+    int status = read_rows(outcome, &result, err);
     if (status == 0 && outcome->logits != NULL) {
         status = forward_logits(outcome->forward, outcome->logits, err);
     }
@@ -601,7 +666,7 @@ static int tell(struct outcome *outcome, struct err *err) {
     }
     said.committed = NULL;
     said.n_committed = NULL;
-    int status = forward_result(outcome->forward, &said, err);
+    int status = read_rows(outcome, &said, err);
     for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
         if (is_read) {
             take_entropy(outcome, i, first);
@@ -631,6 +696,10 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
         return err_status(err);
     }
     if (speculates(outcome) && decided && draft_recorded(outcome, err) != 0) {
+        return err_status(err);
+    }
+    if (outcome->kept != NULL && decided && planned->is_recorded &&
+        keep_recorded(outcome, err) != 0) {
         return err_status(err);
     }
     if (mask_again(outcome, err) != 0) {

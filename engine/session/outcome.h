@@ -17,6 +17,12 @@ struct position_watch {
                struct err *err);
 };
 
+/* Of one logit row, as in struct step_result. */
+struct row_said {
+    int32_t token;
+    float confidence, margin, entropy;
+};
+
 struct outcome {
     const struct members *members;
     struct forward *forward;
@@ -31,8 +37,10 @@ struct outcome {
      * of each slot's pass before, [max_requests, block_tokens]; else NULL. */
     float *logits;
     int32_t *top, *next, *before;
-    struct moving moving; /* where the canvas moves; and its step's logits */
-    struct drafts drafts; /* where drafts are checked; and the step's logits where they are kept */
+    struct row_said *kept; /* [max_in_system], of the row before each slot's window, where it
+                              outlasts the pass (members_kept_row); else NULL */
+    struct moving moving;  /* where the canvas moves; and its step's logits */
+    struct drafts drafts;  /* where drafts are checked; and the step's logits where they are kept */
     struct position_watch watch; /* all zero: not watched, and nothing is read back for it */
     struct decode_positions positions;
 };

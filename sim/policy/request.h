@@ -96,8 +96,7 @@ struct request {
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
     uint16_t causal;  /* enum causality: what a position sees, and what its logits decide on */
-    uint16_t shifted; /* 1, under SEES_CANVAS, and under SEES_BLOCKS with one block in flight: a
-                         position's logits decide on the next, too */
+    uint16_t shifted; /* 1, not under SEES_TOKENS: a position's logits decide on the next, too */
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held; where the

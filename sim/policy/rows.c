@@ -246,8 +246,8 @@ static int check_missing(const struct row_sets *rows, const struct request *requ
     const struct range block = window_range(request);
     bool crosses = rows->run.end > block.first;
     bool may_cross = window_block(request) > 0 &&
-                     request->cached_tokens >= window_before(request) && !request->shifted &&
-                     request->causal != SEES_TOKENS;
+                     request->cached_tokens >= window_before(request) &&
+                     !window_begins_decided(request) && request->causal != SEES_TOKENS;
     uint32_t end = crosses && may_cross ? block.end : block.first;
     REFUSE_UNLESS(rows->run.first == request->cached_tokens && rows->run.end == end,
                   "runs [%u, %u) where the rows of [%u, %u) are missing", rows->run.first,

@@ -167,6 +167,21 @@ static inline uint32_t window_earlier(const struct request *request) {
  * window_earlier. */
 uint64_t window_draw_key(const struct request *request, uint64_t seed);
 
+/* Where logits are shifted the row before a block decides on its first position, and is run before
+ * the block: whether it does so at once, as one block is in flight. With several, what it said is
+ * kept, and the decoder takes it when it is sure enough. */
+static inline bool window_begins_decided(const struct request *request) {
+    return request->shifted != 0 && request->causal == SEES_BLOCKS && window_most(request) == 1;
+}
+
+/* Whether what is stored before the window has to end with that row: its first position is masked,
+ * or may be. */
+static inline bool window_lacks_row(const struct request *request) {
+    return request->shifted != 0 && request->causal == SEES_BLOCKS &&
+           window_first(request) >= request->prompt_tokens && window_masked(request) > 0 &&
+           (window_most(request) > 1 || window_decided(request) == 0);
+}
+
 /* ---- the scheduler's words, 0: as configured ---- */
 
 /* Positions of the next window. */

@@ -52,7 +52,8 @@ static int check(const struct decode_pass *pass, uint32_t index, const struct de
     }
     uint32_t end = window_end(request);
     bool is_commit_pass = !window_is_open(request), is_edit_pass = window_masked(request) == 0;
-    bool may_yield = is_commit_pass && request->shifted != 0 && end < request->canvas_tokens;
+    bool may_yield =
+        is_commit_pass && window_begins_decided(request) && end < request->canvas_tokens;
     bool may_be_none = may_yield || ((source->takes_back || is_edit_pass) && !is_commit_pass);
     if (pass->committed > window_masked(request) + may_yield ||
         ((pass->committed == 0) != is_commit_pass && !may_be_none)) {

@@ -143,8 +143,7 @@ void sharing_fini_replica(struct replica *replica) {
  * was preempted all that are known, but for what decides on the next position. */
 static uint32_t most_found(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
-    bool decides = request->causal == SEES_TOKENS ||
-                   (request->shifted != 0 && window_masked(request) == window_length(request));
+    bool decides = request->causal == SEES_TOKENS || window_lacks_row(request);
     uint32_t known = window_first(request) - (decides && window_first(request) > 0);
     uint32_t shared = of(life, slot)->shared_tokens;
     bool ran = life->requests[slot].admitted_ns >= 0;

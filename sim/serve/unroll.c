@@ -42,7 +42,7 @@ int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, 
     struct request *request = &life->requests[slot];
     struct recall *recall = lifecycle_recall(life, slot);
     int status = 0;
-    if (!request->span.exact || window_uncached(request) == 0 || request->shifted) {
+    if (!request->span.exact || window_uncached(request) == 0 || window_begins_decided(request)) {
         replica->wasted_requests++;
         replica->wasted_tokens += request->span.queries;
         return 0;

@@ -172,12 +172,15 @@ static inline bool system_leaves_out(const struct system *system) {
 }
 
 /* Whether a request's logits decide on the next position, too. Not under SEES_TOKENS, where that is
- * meant anyway, nor with several blocks of a block-causal model in flight, of which each decides on
- * its own rows. */
+ * meant anyway. */
 static inline bool system_shifts(const struct system *system) {
-    return system->model->shifted_logits &&
-           (system->model->mask == MASK_BIDIRECTIONAL ||
-            (system->model->mask == MASK_BLOCK_CAUSAL && system->settings.blocks_in_flight == 1));
+    return system->model->shifted_logits && system->model->mask != MASK_CAUSAL;
+}
+
+/* Whether what the row before a request's window said of its first position outlasts the pass. */
+static inline bool system_keeps_row(const struct system *system) {
+    return system_shifts(system) && system->model->mask == MASK_BLOCK_CAUSAL &&
+           system->settings.blocks_in_flight > 1;
 }
 
 #endif

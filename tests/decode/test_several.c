@@ -263,10 +263,6 @@ TEST(each_thing_that_does_not_fit_is_refused_with_one_sentence) {
         "unmask: static_blocks = on runs blocks that those before them do not see, and LLaDA-8B "
         "is bidirectional: set static_blocks = off",
         WITH("--system", "d3llm", "--set", "static_blocks=on"));
-    REFUSES(2,
-            "unmask: system d2f does not run live, for it has several blocks of a block-causal "
-            "model with shifted logits",
-            WITH("--system", "d2f", "--model", "fast-dllm-v2-tiny", "--backend", "cpu"));
     REFUSES(2, "those of Dream-v0 7B Base/Instruct are shifted: set cache = none",
             WITH("--system", "d3llm", "--model", "dream-7b", "--set", "cache=dual"));
     REFUSES(2, "unmask: Qwen3-8B is autoregressive: blocks_in_flight is 1, not 2",

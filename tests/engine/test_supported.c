@@ -55,7 +55,6 @@ static const struct {
     {"patterns of more than", "sparsed", "llada-tiny",
      "cache.pattern_tokens=1 context_tokens=4097 beyond_positions=on storage.weights=f32"},
     {"rules that rank", NULL, NULL, NULL}, /* changed below */
-    {"several blocks of a block-causal", "d2f", "fast-dllm-v2-tiny", "storage.weights=f32"},
     {"a temperature, with a fused head", "dllm-serve", "llada-tiny",
      "temperature=0.8 runtime.fused_head=on probabilities=kept model.logit_softcap=5 "
      "storage.weights=f32"},

@@ -45,7 +45,7 @@ static const struct arrival together[] = {
     {.id = 0, .prompt_tokens = 34, .output_tokens = 12, .shares = 9, .prefix_tokens = 32},
     {.id = 1, .prompt_tokens = 35, .output_tokens = 9, .shares = 9, .prefix_tokens = 32},
     {.id = 2, .prompt_tokens = 33, .output_tokens = 14, .shares = 9, .prefix_tokens = 32},
-    {.id = 3, .prompt_tokens = 40, .output_tokens = 7, .shares = 9, .prefix_tokens = 32},
+    {.id = 3, .prompt_tokens = 32, .output_tokens = 7, .shares = 9, .prefix_tokens = 32},
 };
 
 static const struct {
@@ -59,6 +59,14 @@ static const struct {
     {"sdar", "fast-dllm-v2-tiny", {"block_tokens=4", "page_tokens=4"}},
     {"sdar", "sdar-tiny", {"block_tokens=4", "page_tokens=32"}},
     {"lmdeploy", "sdar-tiny", {"block_tokens=12", "page_tokens=8"}},
+    /* What the row before a window said is kept, and is computed where its block is found. */
+    {"d2f",
+     "fast-dllm-v2-tiny",
+     {"block_tokens=4", "page_tokens=4", "decoder=several-blocks", "decoder.threshold=0.01",
+      "blocks_in_flight=3"}},
+    {"multibd",
+     "fast-dllm-v2-tiny",
+     {"block_tokens=4", "page_tokens=8", "decoder=several-blocks", "decoder.threshold=0.05"}},
     {"vllm-ar", "qwen2.5-tiny", {"block_tokens=1", "page_tokens=4", "max_batched_tokens=24"}},
 };
 enum { N_SYSTEMS = sizeof systems / sizeof systems[0], AUTOREGRESSIVE = N_SYSTEMS - 1 };
@@ -156,8 +164,8 @@ static const struct arrival apart[] = {
 };
 
 TEST(pages_that_are_evicted_and_requests_that_are_preempted_change_no_token) {
-    static const size_t of[] = {0, 1, 2, 5, AUTOREGRESSIVE};
-    for (size_t i = 0; i < 10; i++) {
+    static const size_t of[] = {0, 1, 2, 5, 8, AUTOREGRESSIVE};
+    for (size_t i = 0; i < 12; i++) {
         const struct arrival *arrivals = i % 2 == 0 ? together : apart;
         const char *decoder = decoders[of[i / 2] != AUTOREGRESSIVE && i % 3 == 0];
         struct system *few = open_system(of[i / 2], true, decoder);

@@ -43,6 +43,11 @@ static const struct {
      "sdar-tiny",
      {"model.shifted_logits=on", "block_tokens=8", "page_tokens=4", "decoder.threshold=0.006"},
      "4"},
+    {"d2f",
+     "sdar-tiny",
+     {"model.shifted_logits=on", "block_tokens=4", "page_tokens=4", "blocks_in_flight=3",
+      "decoder.threshold=0.006"},
+     "4"},
     /* Tokens drawn from all ranks' logits, and confidences of all of them at a temperature. */
     {"fast-dllm", "dream-tiny", {"sampling=on", "temperature=1.5"}, "4"},
     {"fast-dllm", "llada-tiny", {"sampling=on", "top_k=7", "top_p=0.9"}, "2"},

@@ -1,13 +1,14 @@
 /* Several blocks at once on the CPU: the tokens of a plain implementation of D2F, MultiBD, d3LLM
  * and DSB (experiments/study/reference/several_blocks.py), which reads the same checkpoints in
  * float32, in as many passes and over as many positions. */
+#include "sim/decode/block.h"
 #include "tests/support/specified.h"
 
 #define PROMPTS "tests/golden/engine/dllm-cache/prompts.jsonl"
 #define TOKENS  "tests/golden/engine/several-blocks/tokens.jsonl"
 #define MODELS  "experiments/train/models/"
 
-enum { N_SETTINGS = 30 };
+enum { N_SETTINGS = 38 };
 
 /* A setting of a line, and what it is where the line does not name it. */
 struct key {
@@ -60,6 +61,29 @@ static void settings_of(const json_t *line, char settings[N_SET][64]) {
     }
 }
 
+/* What a row said where a position was committed is its token, in a later pass, too. */
+static void records_tokens(const json_t *line, const char *path) {
+    struct decode_trace *trace;
+    struct err err = {0};
+    struct decode_positions p;
+    ck_assert_int_eq(decode_trace_read(path, DECODE_POSITIONS, &trace, &err), 0);
+    decode_positions_init(&p, 1024);
+    for (size_t i = 0; i < SPECIFIED_PROMPTS; i++) {
+        const struct decode_request of = decode_trace_request(trace, i);
+        const json_t *tokens = json_array_get(json_object_get(line, "tokens"), i);
+        for (uint32_t row = 0; row < of.rows; row++) {
+            ck_assert(decode_trace_positions(trace, i, row, &p));
+            for (uint32_t at = 0; at < p.length; at++) {
+                const json_t *token = json_array_get(tokens, p.start + at - of.prompt_tokens);
+                ck_assert(p.outcome[at] != OUTCOME_COMMIT || token == NULL ||
+                          p.token[at] == json_integer_value(token));
+            }
+        }
+    }
+    decode_positions_fini(&p);
+    decode_trace_close(trace);
+}
+
 static void decodes_so(const json_t *line, size_t number) {
     char settings[N_SET][64];
     const json_t *block = json_object_get(line, "block");
@@ -82,6 +106,7 @@ static void decodes_so(const json_t *line, size_t number) {
         line, start, set, block != NULL ? json_integer_value(block) : 32, number, &positions);
     specified_processed(line, summary, is_wide ? 0 : positions); /* those prefilled */
     json_decref(summary);
+    records_tokens(line, scratch_path("decisions.db"));
 }
 
 TEST(tokens_passes_and_positions_are_those_of_the_specification) {

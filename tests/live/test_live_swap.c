@@ -48,6 +48,8 @@ static const struct {
     {"sdar", "sdar-tiny", "block_tokens=8", "page_tokens=16"},
     {"sdar", "llada2-tiny", "block_tokens=4", "page_tokens=8"},
     {"sdar", "fast-dllm-v2-tiny", "block_tokens=4", "page_tokens=4"},
+    {"d2f", "fast-dllm-v2-tiny", "block_tokens=4 page_tokens=4",
+     "blocks_in_flight=3 decoder.threshold=0.01"},
     {"dc+", "sdar-tiny", "block_tokens=8", "decoder=fixed"},
     {"focus", "sdar-tiny", "block_tokens=8", "page_tokens=4"},
     {"ar", "qwen2.5-tiny", "page_tokens=4", "block_tokens=1"},

@@ -673,6 +673,54 @@ static inline bool revising_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Several blocks at once, in blocks and over a canvas. Where logits are shifted in blocks the row
+ * before a window is run by a prefill, by the pass that stores a block or by one that stores the
+ * last of a full ring, and decides in those after. */
+static inline bool several_config(size_t i, struct matrix_config *out) {
+    static const struct {
+        struct matrix_line line;
+        int64_t pages;
+    } lines[] = {
+        {{"d2f", "sdar-tiny", EXACT, ALONE | MAPPED | PREEMPTED | PLAYED,
+          "blocks_in_flight=3 decoder.threshold=0.008"},
+         14},
+        {{"multibd", "llada2-tiny", EXACT, ALONE | PREEMPTED | PLAYED, "decoder.threshold=0.05"},
+         14},
+        {{"d2f", "fast-dllm-v2-tiny", EXACT, ALONE | MAPPED | WAYS | PREEMPTED | PLAYED | STOPPED,
+          "blocks_in_flight=3 decoder.threshold=0.008 logit_scope=masked"},
+         14},
+        {{"d2f", "fast-dllm-v2-tiny", SMALL, ALONE | PREEMPTED | PLAYED,
+          "block_tokens=8 blocks_in_flight=3 decoder.threshold=0.9 decoder.complete=0.5 "
+          "block_add_threshold=0.5"},
+         28},
+        {{"multibd", "fast-dllm-v2-tiny", EXACT, ALONE | PREEMPTED | PLAYED,
+          "blocks_in_flight=2 decoder.threshold=0.05 logit_scope=queries"},
+         14},
+        {{"multibd", "fast-dllm-v2-tiny", FOCUS, ALONE | PREEMPTED | PLAYED,
+          "blocks_in_flight=3 decoder.threshold=0.01 block_add_threshold=0 logit_scope=masked"},
+         11},
+        {{"multibd", "fast-dllm-v2-tiny", EXACT, ALONE | PREEMPTED | PLAYED,
+          "cache.commit_last=off cache.commit_logits=off decoder.threshold=0.05"},
+         14},
+        {{"d2f", "fast-dllm-v2-tiny", EXACT, ALONE | PREEMPTED | PLAYED,
+          "sampling=on top_k=3 blocks_in_flight=3 decoder.threshold=0.008"},
+         12},
+        {{"d2f", "fast-dllm-v2-tiny", EXACT, CARRIED, "blocks_in_flight=3 decoder.threshold=0.5"},
+         14},
+        {{"multibd", "fast-dllm-v2-tiny", SMALL, ALONE | PLAYED, "decoder.threshold=0.02"}, 24},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    const struct matrix_line *line = &lines[i].line;
+    *out = (struct matrix_config){line->system,   line->model, line->set, line->invariants,
+                                  lines[i].pages, {{0}},       0};
+    add_settings(out, "block_tokens=4 runtime=unmask prefix_caching=off page_tokens=4 "
+                      "cache.ahead_blocks=0");
+    add_settings(out, line->settings);
+    return true;
+}
+
 /* Drawn confidences are far above real ones, so that the threshold itself would decide less. */
 static inline bool carried_config(size_t i, struct matrix_config *out) {
     *out = (struct matrix_config){"dllm-serve", "llada-tiny", CANVAS, CARRIED, 0, {{0}}, 0};
@@ -684,7 +732,7 @@ static bool (*const families[])(size_t i, struct matrix_config *out) = {
     checked_config, moving_config,   canvas_config,  decoder_config,  dkv_config,
     exact_config,   focus_config,    small_config,   idle_config,     load_config,
     smooth_config,  sampling_config, carried_config, features_config, fp8_config,
-    pattern_config, revising_config, shifted_config,
+    pattern_config, revising_config, shifted_config, several_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 

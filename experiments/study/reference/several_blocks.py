@@ -45,6 +45,16 @@ SETTINGS = [
     dict(model=EDITED, threshold=0.9, complete=0.95, add=0.1, most=16),  # trained for two blocks at once
     dict(model=EDITED, threshold=0.95, complete=0.9, add=0.1, most=2, static="on"),
 ]
+SHIFTED_SETTINGS = [
+    dict(threshold=0.9, complete=0.95, add=0.1, most=16, shifted="on"),  # D2F-Dream
+    dict(threshold=0.9, complete=0.95, add=0.9, most=16, block=8, shifted="on"),
+    dict(threshold=0.05, complete=0.25, add=0.125, most=4, block=8, shifted="on"),
+    dict(threshold=0.2, complete=0.5, add=0.25, most=5, block=4, shifted="on"),
+    dict(threshold=0.95, complete=0.9, add=0.1, most=4, block=8, static="on", shifted="on"),  # MultiBD
+    dict(threshold=0.1, complete=0.5, add=0.0, most=3, block=16, static="on", shifted="on"),
+    dict(threshold=0.5, complete=0.5, add=0.1, most=3, block=4, end=13, shifted="on"),
+    dict(model=EDITED, threshold=0.3, complete=0.95, add=0.1, most=16, shifted="on"),
+]
 
 
 BIDIRECTIONAL = "experiments/train/models/llada-2m"
@@ -92,7 +102,8 @@ def joins(ring, x, mask, add, stability):
     return not ring or (is_far(ring[-1], x, mask, add) and float(is_far(ring[-1], x, mask, 1)) >= stability)
 
 
-def decode(model, prompt, threshold, complete, add, most, block=32, static="off", stability=0.0, end=None):
+def decode(model, prompt, threshold, complete, add, most, block=32, static="off", stability=0.0, end=None,
+           shifted="off"):
     mask, model.config.block_size = model.config.mask_token_id, block
     x = torch.tensor(prompt + [mask] * OUTPUT_TOKENS)
     start = len(prompt) // block * block
@@ -105,7 +116,10 @@ def decode(model, prompt, threshold, complete, add, most, block=32, static="off"
             ring.append(ahead.pop(0))
         dummies = ahead[:most - len(ring)] if static == "on" else []
         stop = (dummies or ring)[-1].end
-        logits = model.logits(x[:stop], stop - ring[0].first)
+        logits = model.logits(x[:stop], stop)
+        if shifted == "on":  # a row says what comes after it. D2F keeps the logits of the last position stored, which
+            logits = logits.roll(1, 0)  # sees no block after its own: they are these in every later pass
+        logits = logits[ring[0].first:]
         p, v = logits.softmax(-1).max(-1)
         passes, run = passes + 1, run + stop - ring[0].first
         stored = [b for b in ring if b.state == "to_cache"]
@@ -214,4 +228,5 @@ def decode_by(model, prompt, _number, setting):
 
 
 if __name__ == "__main__":
-    write_tokens(TOKENS, SETTINGS + BIDIRECTIONAL_SETTINGS + SLIDING_SETTINGS, ("passes", "run"), decode_by)
+    settings = SETTINGS + SHIFTED_SETTINGS + BIDIRECTIONAL_SETTINGS + SLIDING_SETTINGS
+    write_tokens(TOKENS, settings, ("passes", "run"), decode_by)

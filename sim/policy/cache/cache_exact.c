@@ -7,7 +7,8 @@
  * With cross_block there is no commit pass between blocks: the first pass of the next one runs the
  * finished one before it as well, whose tokens see no further than before, and writes its keys and
  * values where the new block's tokens read them (dInfer, arXiv 2510.08666 and its released code).
- * Where logits are shifted the commit pass yields a token, and stays. */
+ * Where logits are shifted the commit pass yields a token, and stays, unless several blocks are in
+ * flight. */
 #include "sim/policy/cache/exact.h"
 
 struct state {
@@ -28,7 +29,7 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     const struct state *state = opaque;
     uint32_t holds = exact_plan(state, request, rows), end = window_end(request);
     (void)memory;
-    if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
+    if (!state->cross_block || request->causal != SEES_BLOCKS || window_begins_decided(request)) {
         return holds;
     }
     bool is_over = !window_is_open(request), is_last = exact_is_last(request);

@@ -1,10 +1,5 @@
 #include "sim/policy/cache/exact.h"
 
-/* Nothing of the block is decided. */
-static bool is_untouched(const struct request *request) {
-    return window_decided(request) == 0;
-}
-
 static uint32_t rows_held(const struct exact_state *state, const struct request *request) {
     if (request->causal == SEES_TOKENS) {
         return window_first(request);
@@ -33,17 +28,17 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct ro
         return 1;
     }
     if (start > request->cached_tokens) {
-        run_missing(request, request->shifted != 0 && is_untouched(request), rows);
+        run_missing(request, window_lacks_row(request), rows);
         return 1;
     }
     bool is_last = exact_is_last(request), is_whole = window_uncached(request) == end - start;
     bool runs = decides || !is_last || state->commit_last;
-    bool yields = request->shifted != 0 && !is_last && window_uncached(request) > 0;
+    bool is_ahead = request->shifted != 0 && !is_last && window_uncached(request) > 0;
     rows_run(rows, runs ? start : end, end);
     rows->skips = runs;
     rows->keep[0].end = end;
     if (!decides && !state->commit_logits) {
-        rows->head.first = yields ? end - 1 : end;
+        rows->head.first = is_ahead ? end - 1 : end;
     }
     return is_whole && decides ? UINT32_MAX : 1;
 }
