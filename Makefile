@@ -153,8 +153,8 @@ $(TESTS): %: %.o $(BUILD)/libunmask.a $(LIBRARIES)/check-libs
 	$(say) LD $@
 	$(Q)$(TEST_LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) @$(LIBRARIES)/check-libs $(OUR_LIBS) $(LIBS)
 
-# Suites that fork the program instead of starting it (tests/support/cli.h).
-FORKING := $(addprefix $(BUILD)/tests/,experiments/test_plugin_runs)
+# Suites that fork the program instead of starting it (tests/support/cli.h); under sanitizers they start it.
+FORKING := $(if $(SAN),,$(addprefix $(BUILD)/tests/,experiments/test_plugin_runs))
 $(BUILD)/tests/support/program.o: $(BUILD)/experiments/command/main.o
 	@mkdir -p $(@D)
 	$(Q)objcopy --redefine-sym main=program_main $< $@
