@@ -646,7 +646,7 @@ static int take_prompt(struct trace *trace, struct trace_row *row, struct err *e
             return status;
         }
         *row = (struct trace_row){0};
-        row->left_out = !row_is_wanted(&family_jsonl, &trace->layout, &record, row);
+        row->left_out = !row_is_wanted(&family_jsonl, &trace->layout, &record);
         json_decref(record.object);
         if (row->left_out) {
             return 0;
@@ -728,7 +728,7 @@ static int reader_next_row(struct trace *trace, struct trace_row *row, bool *mor
         }
         trace->passed.failed += row->failed;
         if (row->left_out && trace->passed.left_out == 0) {
-            memcpy(trace->passed.first, row->unwanted, sizeof row->unwanted);
+            memcpy(trace->passed.first, trace->layout.unwanted, sizeof trace->passed.first);
         }
         trace->passed.left_out += row->left_out;
     }

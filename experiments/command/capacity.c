@@ -154,11 +154,11 @@ static int read_systems(struct asking *asking, struct err *err) {
 }
 
 /* Next to each design of a fleet stands the published system that is nearest. */
-static int add_nearest(struct over *axis, struct err *err) {
+static int add_nearest(struct over *axis, const char *systems_path, struct err *err) {
     int status = 0;
     for (size_t i = 0, n = axis->n; status == 0 && i < n; i++) {
         struct released released;
-        status = released_named(axis->values[i], &released, err);
+        status = released_based(axis->values[i], systems_path, &released, err);
         if (status == 0 && released.near[0] != '\0') {
             status = add_value(axis, released.near, err);
         }
@@ -188,7 +188,9 @@ static int read_axes(struct asking *asking, struct err *err) {
     asking->axes[0].values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *asking->axes[0].values);
     int status = read_systems(asking, err);
     const bool is_fleet = asking->out->found.fleet_req_s > 0;
-    status = status == 0 && is_fleet ? add_nearest(&asking->axes[0], err) : status;
+    status = status == 0 && is_fleet
+                 ? add_nearest(&asking->axes[0], options_text(asking->options, "systems-file"), err)
+                 : status;
     const char *over[OPTIONS_MOST_GIVEN];
     size_t n_over = options_values(asking->options, "over", over);
     for (size_t i = 0; status == 0 && i < n_over; i++) {

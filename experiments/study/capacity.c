@@ -168,7 +168,7 @@ int capacity_try(const struct capacity *capacity, struct search *search,
         status = run(capacity, c, &watching, bound_per_s, out, err);
     }
     if (status == 0 && capacity->fleet_req_s > 0 && search->n_runs == 0) {
-        status = released_of(c->system, &search->released, err);
+        status = released_of(c->system, search->request.systems_path, &search->released, err);
     }
     if (status == 0 && is_best(capacity, search, out)) {
         json_decref(search->summary);

@@ -95,7 +95,8 @@ static int fewest(struct fleets *f, uint32_t guess, struct err *err) {
 int fleet_find(const struct capacity *capacity, struct search *search, struct err *err) {
     struct fleets f = {.capacity = capacity, .search = search};
     struct trial one;
-    int status = released_named(search->request.system, &search->released, err);
+    int status = released_based(search->request.system, search->request.systems_path,
+                                &search->released, err);
     status = status != 0 ? status : try_fleet(&f, 1, at_once_per_s, &one, err);
     if (status != 0) {
         return status;

@@ -46,6 +46,42 @@ int released_named(const char *name, struct released *out, struct err *err) {
     return (int)err->kind;
 }
 
+/* The first base that the file does not have itself; "": the system has none. */
+static int find_base(const char *name, const char *systems_path, char *out, size_t size,
+                     struct err *err) {
+    enum { MOST_BASES = 8 };
+    struct config config;
+    out[0] = '\0';
+    if (config_read(systems_path, &config, err) != 0) {
+        return err_status(err);
+    }
+    for (int depth = 0; depth < MOST_BASES; depth++) {
+        const struct config_entry *base = config_find(&config, depth == 0 ? name : out, "base");
+        if (base == NULL) {
+            break;
+        }
+        snprintf(out, size, "%s", base->value);
+    }
+    config_fini(&config);
+    return 0;
+}
+
+int released_based(const char *name, const char *systems_path, struct released *out,
+                   struct err *err) {
+    char base[RELEASED_NAME_CHARS];
+    struct released of_base;
+    int status = released_named(name, out, err);
+    if (status != 0 || systems_path == NULL || out->is_published || out->near[0] != '\0') {
+        return status;
+    }
+    status = find_base(name, systems_path, base, sizeof base, err);
+    if (status == 0 && base[0] != '\0') {
+        status = released_named(base, &of_base, err);
+        memcpy(out->near, of_base.is_published ? base : of_base.near, sizeof out->near);
+    }
+    return status;
+}
+
 int released_lacks(const char *name, const struct feature **out, struct err *err) {
     const struct system_request request = {.system = name, .gpu = "h200", .roofline = true};
     struct system *system = NULL;
@@ -190,9 +226,10 @@ static void fill(const struct system *system, const char *checkpoint, char text[
     memcpy(text, filled, sizeof filled);
 }
 
-int released_of(const struct system *system, struct released *out, struct err *err) {
+int released_of(const struct system *system, const char *systems_path, struct released *out,
+                struct err *err) {
     char checkpoint[1024];
-    if (released_named(system->name, out, err) != 0 ||
+    if (released_based(system->name, systems_path, out, err) != 0 ||
         name_checkpoint(system, checkpoint, sizeof checkpoint, err) != 0) {
         return err_status(err);
     }

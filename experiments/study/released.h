@@ -21,6 +21,11 @@ struct released {
 /* By the name alone: without a command. */
 int released_named(const char *name, struct released *out, struct err *err);
 
+/* The same; a system of the file `systems_path` is as near as what it is based on. NULL: no file.
+ */
+int released_based(const char *name, const char *systems_path, struct released *out,
+                   struct err *err);
+
 /* What of a shipped system, with its own model on one GPU, no engine runs; NULL: it runs live. */
 int released_lacks(const char *name, const struct feature **out, struct err *err);
 
@@ -28,7 +33,8 @@ int released_lacks(const char *name, const struct feature **out, struct err *err
  * which of them are simulated only. Names may repeat, be NULL or of no shipped system. */
 void released_print(const char *const *systems, size_t n, FILE *out);
 
-/* Of a resolved system. */
-int released_of(const struct system *system, struct released *out, struct err *err);
+/* Of a resolved system, whose file is `systems_path` or NULL. */
+int released_of(const struct system *system, const char *systems_path, struct released *out,
+                struct err *err);
 
 #endif

@@ -568,6 +568,26 @@ TEST(the_nearest_published_system_is_told_with_its_model) {
     free(text);
 }
 
+/* A system of one's own is as near as what it is based on, over several steps. */
+TEST(a_system_of_ones_own_is_near_what_its_base_is) {
+    const char *file = scratch_write("own.ini", "[mine]\nbase = dllm-serve\n[later]\nbase = mine\n"
+                                                "[copy]\nbase = lmdeploy-published\n");
+    struct released released;
+    struct err err = {.kind = ERR_NONE};
+    ck_assert_int_eq(released_based("later", file, &released, &err), 0);
+    ck_assert(!released.is_published);
+    ck_assert_str_eq(released.near, "dllm-serve-published");
+    ck_assert_int_eq(released_based("copy", file, &released, &err), 0);
+    ck_assert_str_eq(released.near, "lmdeploy-published");
+    ck_assert_int_eq(released_based("none", file, &released, &err), 0);
+    ck_assert_str_eq(released.near, "");
+    char *text = PRINTS(FLEET, "--systems", "later", "--systems-file", file, "--roofline");
+    ASSERT_SAYS(text, "later: no released program is configured so; the nearest that is published: "
+                      "dllm-serve-published");
+    ASSERT_SAYS(text, "\ndllm-serve-published  published");
+    free(text);
+}
+
 static int check_near(void *state, const char *name, const char *doc) {
     struct released released, near;
     struct err err = {.kind = ERR_NONE};

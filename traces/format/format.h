@@ -54,10 +54,9 @@ struct trace_row {
     int64_t think_ns;
     int64_t due_ns; /* from the arrival; 0: no deadline */
     uint32_t priority, predicted_tokens;
-    struct sampling sampling;         /* as an arrival's */
-    bool failed;                      /* a failed request, to be skipped and counted */
-    bool left_out;                    /* by --where */
-    char unwanted[PASSED_OVER_CHARS]; /* left out, for "its status is '500'" */
+    struct sampling sampling; /* as an arrival's */
+    bool failed;              /* a failed request, to be skipped and counted */
+    bool left_out;            /* by --where */
 };
 
 /* A value as it stands in a row. */
@@ -136,7 +135,8 @@ struct layout {
     struct place at[N_NAMED_COLUMNS], musts[MAX_MUSTS], fails[MAX_FAILS], where[MAX_WHERE];
     int n_fails, n_where;
     const struct condition *conditions; /* [n_where] */
-    int64_t unit_ns, think_unit_ns;     /* in force */
+    char unwanted[PASSED_OVER_CHARS]; /* why the last row was left out, as "its status is '500'" */
+    int64_t unit_ns, think_unit_ns;   /* in force */
     uint32_t hash_tokens;
     bool skips_failed;     /* asked for */
     bool named_tenants;    /* texts: numbered as they come */
@@ -172,9 +172,8 @@ void json_value(json_t *json, struct value *out);
  * write, are texts. NULL: it is none. */
 json_t *json_lenient(const char *text, size_t length, size_t flags, json_error_t *error);
 
-/* Whether --where wants a record; else why not, in `row` (row.c). */
-bool row_is_wanted(const struct family *family, const struct layout *layout,
-                   const struct record *record, struct trace_row *row);
+/* Whether --where wants a record; else why not, in the layout (row.c). */
+bool row_is_wanted(const struct family *family, struct layout *layout, const struct record *record);
 /* A row from a record (row.c). */
 int row_read(const struct format *format, struct layout *layout, const struct record *record,
              struct trace_row *row, struct err *err);

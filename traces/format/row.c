@@ -362,26 +362,25 @@ static void find_within(const struct record *record, const char *name, char *out
 }
 
 static void say_unwanted(const struct record *record, const struct condition *condition,
-                         const struct value *value, struct trace_row *row) {
+                         const struct value *value, char out[PASSED_OVER_CHARS]) {
     char within[PASSED_OVER_CHARS];
     find_within(record, condition->name, within, sizeof within);
     if (value->kind == VALUE_NONE || value->kind == VALUE_NULL || value->kind == VALUE_OTHER) {
-        snprintf(row->unwanted, sizeof row->unwanted, "it has no %.30s%.80s", condition->name,
-                 within);
+        snprintf(out, PASSED_OVER_CHARS, "it has no %.30s%.80s", condition->name, within);
     } else {
-        snprintf(row->unwanted, sizeof row->unwanted, "its %.40s is '%.*s'", condition->name,
+        snprintf(out, PASSED_OVER_CHARS, "its %.40s is '%.*s'", condition->name,
                  (int)(value->length < 40 ? value->length : 40), value->text);
     }
 }
 
-bool row_is_wanted(const struct family *family, const struct layout *layout,
-                   const struct record *record, struct trace_row *row) {
+bool row_is_wanted(const struct family *family, struct layout *layout,
+                   const struct record *record) {
     for (int i = 0; i < layout->n_where; i++) {
         struct value value;
         clear(&value);
         family->look_up(record, &layout->where[i], &value);
         if (equals(&value, layout->conditions[i].value) == layout->conditions[i].is_not) {
-            say_unwanted(record, &layout->conditions[i], &value, row);
+            say_unwanted(record, &layout->conditions[i], &value, layout->unwanted);
             return false;
         }
     }
@@ -445,7 +444,7 @@ static bool has_no_tokens(const struct reading *r) {
 
 /* What is left out of the trace, and why. */
 static int leave_out(const struct reading *r, struct trace_row *row, struct err *err) {
-    row->left_out = !row_is_wanted(r->format->family, r->layout, r->record, row);
+    row->left_out = !row_is_wanted(r->format->family, r->layout, r->record);
     if (row->left_out) {
         return 0;
     }
