@@ -12,8 +12,8 @@ import sys
 
 from quality_table import mcnemar
 
-RUN = re.compile(r"(?P<model>.+?-\d+m)-(?P<task>[a-z]+)-(?P<form>.+)\.json")
 FORMS = "f32 w8a8 w8a16 w8a8-channel head cache all all-channel".split()
+RUN = re.compile(r"(?P<model>.+)-(?P<task>[a-z]+)-(?P<form>%s)\.json" % "|".join(FORMS))
 
 
 def main():
