@@ -13,6 +13,7 @@ import data
 import decode
 import experts
 import export
+import fp8_table
 import model as models
 import train
 
@@ -318,6 +319,14 @@ def test_areas_have_intervals_that_hold_them():
     whole = {key: dict(r, right=100) for key, r in runs.items()}
     for key, at in aup.areas(aup.curves(whole)).items():
         assert aup.intervals(whole, 100)[key][1] == at  # all right: no draw is above
+
+
+def test_runs_in_fp8_are_told_apart_by_their_files():
+    for model in ("sdar-2m", "sdar-2m-all", "a"):
+        for form in fp8_table.FORMS:
+            parts = fp8_table.RUN.fullmatch(f"{model}-hops-{form}.json")
+            assert (parts["model"], parts["task"], parts["form"]) == (model, "hops", form)
+    assert fp8_table.RUN.fullmatch("sdar-2m-hops-w4.json") is None
 
 
 def test_an_exported_model_decodes_alike():
