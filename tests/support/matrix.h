@@ -673,7 +673,7 @@ static inline bool revising_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
-/* Several blocks at once, in blocks and over a canvas. Where logits are shifted in blocks the row
+/* Several blocks at once, of block-causal models. Where logits are shifted the row
  * before a window is run by a prefill, by the pass that stores a block or by one that stores the
  * last of a full ring, and decides in those after. */
 static inline bool several_config(size_t i, struct matrix_config *out) {
