@@ -609,13 +609,16 @@ void members_decide_nothing(struct members *members) {
 
 /* ---- what it commits ---- */
 
-void members_note_commit(const struct planned_step *planned, uint32_t member, int32_t target) {
+bool members_note_commit(const struct planned_step *planned, uint32_t member, int32_t target) {
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
     uint32_t offset = (uint32_t)target - window_first(request);
-    if (block != NULL && offset < window_length(request) && block->masked[offset]) {
+    const bool was_masked =
+        block != NULL && offset < window_length(request) && block->masked[offset];
+    if (was_masked) {
         block->outcome[offset] = OUTCOME_COMMIT;
     }
+    return was_masked;
 }
 
 static void note_revision(const struct planned_step *planned, uint32_t member, int32_t target) {
@@ -626,16 +629,33 @@ static void note_revision(const struct planned_step *planned, uint32_t member, i
     }
 }
 
+/* The device decided on n positions that were decided before: they had been given the mask's own
+ * token, as happens where there is no other. As many others count as decided, from the left. */
+static void note_in_place(const struct planned_step *planned, uint32_t member, uint32_t n) {
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    for (uint32_t at = 0; block != NULL && at < window_active(request) && n > 0; at++) {
+        if (block->masked[at] && block->keep[at] && block->outcome[at] == OUTCOME_NONE) {
+            block->outcome[at] = OUTCOME_COMMIT;
+            n--;
+        }
+    }
+}
+
 void members_settle(const struct members *members, const uint8_t *committed) {
     for (uint32_t i = 0; i < members->planned->n_slots; i++) {
         const struct step_part *part = &members->decided->parts[i];
+        uint32_t n_again = 0;
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row] == DECIDE_COMMIT) {
-                members_note_commit(members->planned, i, part->targets[row]);
+                n_again += !members_note_commit(members->planned, i, part->targets[row]);
             } else if (committed[row] == DECIDE_REVISE) {
                 note_revision(members->planned, i, part->targets[row]);
             }
+        }
+        if (!blocks_yield(members_request(members->planned, i))) {
+            note_in_place(members->planned, i, n_again);
         }
         committed += members->decided->n_rows[i];
     }

@@ -55,8 +55,8 @@ bool members_is_listed(const struct system *system, const struct request *reques
 
 /* The position is committed, the planned step's block says so; the token produced by a
  * shifted-logits pass belongs to the next block, and is none of these. The same wherever a step
- * committed a row's target, `committed` as in step_result. */
-void members_note_commit(const struct planned_step *planned, uint32_t member, int32_t position);
+ * committed a row's target, `committed` as in step_result. Whether it was masked. */
+bool members_note_commit(const struct planned_step *planned, uint32_t member, int32_t position);
 void members_settle(const struct members *members, const uint8_t *committed);
 
 /* The step is over, all its commits are known: where blocks are followed commits[i] becomes what

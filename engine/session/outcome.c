@@ -181,6 +181,23 @@ static float open_interval(float confidence) {
     return fminf(fmaxf(confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
 }
 
+/* Of `n` masked rows, which are `first` and following in the results, those that would be given
+ * another token than the mask; all, where there is none (decide_place). */
+static uint32_t that_fill(struct outcome *outcome, uint32_t first, uint32_t n) {
+    const int32_t mask = (int32_t)system_of(outcome)->model->mask_token;
+    uint32_t n_fill = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        n_fill += outcome->result.token[first + outcome->rows[j]] != mask;
+    }
+    for (uint32_t j = 0, to = 0; n_fill > 0 && j < n; j++) {
+        const uint32_t row = outcome->rows[j];
+        if (outcome->result.token[first + row] != mask) {
+            outcome->rows[to++] = row;
+        }
+    }
+    return n_fill > 0 ? n_fill : n;
+}
+
 /* What the decoder is shown of a member's `n` rows, which are `first` and following in the results.
  */
 static struct decode_seen look(struct outcome *outcome, uint32_t member, uint32_t first,
@@ -222,7 +239,7 @@ static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t firs
         if (outcome->chosen[j]) {
             int32_t target = part->targets[outcome->rows[j]];
             n_chosen++;
-            members_note_commit(outcome->members->planned, member, target);
+            (void)members_note_commit(outcome->members->planned, member, target);
             note_confidence(outcome, member, target, outcome->confidence[j]);
             if (forward_write_canvas(outcome->forward, part->canvas + target,
                                      &outcome->result.token[first + outcome->rows[j]], 1,
@@ -326,7 +343,7 @@ static int renoise(struct outcome *outcome, uint32_t member, uint32_t first, uin
         .top = top, .next = outcome->next, .order = outcome->offsets};
     const bool is_over = renoise_pass(system_of(outcome)->decoder_state, &canvas, &read, &tokens);
     for (uint32_t i = 0; is_over && i < n; i++) {
-        members_note_commit(planned, member, (int32_t)(canvas.first + i));
+        (void)members_note_commit(planned, member, (int32_t)(canvas.first + i));
     }
     outcome->commits[member] = is_over ? n : 0;
     return forward_write_canvas(outcome->forward, part->canvas + canvas.first,
@@ -405,8 +422,10 @@ static int speculate(struct outcome *outcome, uint32_t member, uint32_t first, u
         return write_drafts(outcome, member, n, err);
     }
     const struct decode_rule rule = decoder_rule(system->decoder, system->decoder_state, request);
-    outcome->commits[member] = decode_choose(&rule, &seen, 0, outcome->chosen);
-    return commit_chosen(outcome, member, first, n, err);
+    const uint32_t n_fill = that_fill(outcome, first, n);
+    const struct decode_seen fill = look(outcome, member, first, n_fill);
+    outcome->commits[member] = decode_choose(&rule, &fill, 0, outcome->chosen);
+    return commit_chosen(outcome, member, first, n_fill, err);
 }
 
 /* Drafts of the passes that a record says are checked, without their logits. */
@@ -490,6 +509,7 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
         } else if (n > 0 && speculates(outcome)) {
             status = speculate(outcome, i, first, n, err);
         } else if (n > 0) { /* none in a prefill, a commit pass */
+            n = that_fill(outcome, first, n);
             const struct decode_seen seen = look(outcome, i, first, n);
             outcome->commits[i] =
                 system->decoder->choose(system->decoder_state, request, &seen, outcome->chosen);
@@ -540,24 +560,6 @@ int outcome_read(struct outcome *outcome, bool decided, struct err *err) {
         outcome->commits[i] = decided || commits < masked ? commits : masked;
     }
     return status;
-}
-
-/* A position that was given the mask's own id stays masked to the device: where that is all it
- * decides on, again and again, nothing would ever end. */
-static int check_progress(const struct outcome *outcome, struct err *err) {
-    const struct planned_step *planned = outcome->members->planned;
-    for (uint32_t i = 0; i < planned->n_slots; i++) {
-        const struct request *request = members_request(planned, i);
-        if (outcome->commits[i] == 0 && outcome->result.n_committed[i] > 0 &&
-            blocks_decide(request) && window_masked(request) > 0) {
-            return err_world(err,
-                             "request %" PRIu64 " gets no further: the most likely token at its "
-                             "surest position is the mask itself, as happens with random weights "
-                             "(--weights random:SEED)",
-                             request->id);
-        }
-    }
-    return 0;
 }
 
 /* ---- watching ---- */
@@ -706,9 +708,6 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
         return err_status(err);
     }
     members_count(planned, outcome->commits);
-    if (!host_chooses && !decided && check_progress(outcome, err) != 0) {
-        return err_status(err);
-    }
     return tell(outcome, err);
 }
 

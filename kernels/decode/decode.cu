@@ -24,6 +24,12 @@ static __device__ __forceinline__ bool is_candidate(const struct call_decode &ca
     return !call.canvas || call.canvas[call.position[row]] == call.mask_token;
 }
 
+/* A candidate's place among the others. */
+static __device__ __forceinline__ float place_of(const struct call_decode &call, int row,
+                                                 float rank) {
+    return call.canvas ? decide_place(rank, call.token[row], call.mask_token) : rank;
+}
+
 static __device__ __forceinline__ void commit(const struct call_decode &call, int row) {
     call.committed[row] = 1;
     if (call.canvas) {
@@ -110,9 +116,10 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
             call.committed[first + row] = 0;
             if (is_candidate(call, first + row)) {
                 const float rank = rank_of(call, first + row);
+                const float place = place_of(call, first + row, rank);
                 const float confidence = call.confidence[first + row];
-                key[i] = top_key(rank);
-                best = fmaxf(best, rank);
+                key[i] = top_key(place);
+                best = fmaxf(best, place);
                 n[1]++;
                 n[2] += rank != rank || confidence != confidence;
             } else if (JOINT) {
@@ -212,7 +219,7 @@ static __global__ void __launch_bounds__(THREADS) ranked_kernel(const struct cal
     bool is_number = true, any = false;
     for (int row = threadIdx.x; row < n_rows; row += THREADS) {
         const float rank = rank_of(call, first + row), confidence = call.confidence[first + row];
-        rows.value[row] = rank;
+        rows.value[row] = place_of(call, first + row, rank);
         rows.candidate[row] = is_candidate(call, first + row);
         call.committed[first + row] = 0;
         any = any || rows.candidate[row];

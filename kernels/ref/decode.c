@@ -24,8 +24,7 @@ static bool follows(const void *of, uint32_t i) {
     return !position || position[d->begin + i + 1] == position[d->begin + i] + 1;
 }
 
-static float rank_of(const void *of, uint32_t i) {
-    const struct deciding *d = of;
+static float value_of(const struct deciding *d, uint32_t i) {
     const struct call_decode *call = d->call;
     const int32_t row = d->begin + (int32_t)i;
     uint64_t position = 0; /* in the request's canvas */
@@ -37,11 +36,18 @@ static float rank_of(const void *of, uint32_t i) {
                        call->entropy, row, d->rule.key, position);
 }
 
+static float rank_of(const void *of, uint32_t i) {
+    const struct deciding *d = of;
+    const struct call_decode *call = d->call;
+    const float value = value_of(d, i);
+    return call->canvas ? decide_place(value, call->token[d->begin + i], call->mask_token) : value;
+}
+
 static bool are_numbers(const struct decide_rows *rows, const float *confidence) {
     const struct deciding *d = rows->of;
     for (uint32_t i = 0; i < rows->n; i++) {
         if ((rows->candidate(rows->of, i) || d->rule.kind == DECODE_JOINT) &&
-            (isnan(confidence[i]) || isnan(rows->rank(rows->of, i)))) {
+            (isnan(confidence[i]) || isnan(value_of(d, i)))) {
             return false;
         }
     }
@@ -82,7 +88,8 @@ void ref_decode(const struct call_decode *call) {
         const int32_t begin = call->first_row[r], end = begin + call->n_rows[r];
         const struct deciding d = {call, rule_of(call, r), r, begin};
         const struct decide_rows rows = {&d, (uint32_t)(end - begin), rank_of, candidate, follows};
-        const bool counts = call->rule == DECODE_COUNT || (call->rule == DECODE_JOINT && call->take);
+        const bool counts =
+            call->rule == DECODE_COUNT || (call->rule == DECODE_JOINT && call->take);
         const int32_t take = counts ? call->take[r] : 0;
         int32_t n_committed = DECODE_NOT_NUMBERS;
         memset(call->committed + begin, 0, rows.n);

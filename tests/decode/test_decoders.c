@@ -280,6 +280,44 @@ TEST(a_row_that_is_no_number_is_refused_and_nothing_is_committed) {
     }
 }
 
+/* A row whose token is the mask goes after all others, under every rule; where there is no other
+ * the first of them goes. */
+TEST(a_row_that_would_stay_masked_decides_last) {
+    struct rng rng = rng_stream(4, "mask tokens");
+    struct rows rows, others;
+    for (int round = 0; round < 8000; round++) {
+        draw_rows(&rows, &rng, 1 + below(&rng, 20), ALL, SPREAD);
+        struct decode_rule rule = draw_rule(&rng);
+        uint32_t n_others = 0, share = 1 + below(&rng, 4);
+        rule.slack = 0; /* else a best that is infinitely far takes all */
+        rule.temperature = 0;
+        rule.rank = rule.rank == RANK_DRAW ? RANK_ORDER : rule.rank;
+        for (uint32_t i = 0; i < rows.n; i++) {
+            rows.token[i] = below(&rng, share) == 0 ? MASK : HELD;
+            n_others += rows.token[i] != MASK;
+        }
+        others = rows;
+        for (uint32_t i = 0; i < rows.n; i++) { /* the same rows, as if the others were all */
+            others.canvas[others.position[i]] = rows.token[i] == MASK ? HELD : MASK;
+            others.token[i] = HELD;
+        }
+        memcpy(others.after, others.canvas, sizeof others.after);
+        const int32_t take = 1 + (int32_t)below(&rng, n_others > 0 ? n_others : 1);
+        const int32_t n = ref_choice(&rows, &rule, take, true);
+        if (n_others == 0) {
+            ck_assert_int_eq(n, 1);
+            ck_assert_int_eq(rows.committed[0], DECIDE_COMMIT);
+            ck_assert_int_eq(rows.after[rows.position[0]], MASK);
+        } else if (rule.kind != DECODE_HIERARCHICAL) { /* whose runs they part */
+            ck_assert_int_eq(n, ref_choice(&others, &rule, take, true));
+            for (uint32_t i = 0; i < rows.n; i++) {
+                ck_assert_int_eq(rows.committed[i] == DECIDE_COMMIT,
+                                 rows.token[i] != MASK && others.committed[i] == DECIDE_COMMIT);
+            }
+        }
+    }
+}
+
 TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_counts) {
     struct rng rng = rng_stream(3, "masks");
     struct rows rows;

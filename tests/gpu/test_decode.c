@@ -32,7 +32,7 @@ static struct array *values(int64_t n, int ties, float scale, float shift) {
 /* masked: 0 some positions, 1 one, 2 none, 3 all, 4 no canvas, 5 some, of which one is no number. A
  * request's rows lie between others that are nobody's. */
 static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, int most) {
-    const int b = between(1, MAX_REQUESTS), ties = draw() % 2;
+    const int b = between(1, MAX_REQUESTS), ties = draw() % 2, mask_share = between(1, 12);
     int32_t first[MAX_REQUESTS], n_rows[MAX_REQUESTS], take[MAX_REQUESTS], longest = 0, n = 3;
     int64_t starts[MAX_REQUESTS], keys[MAX_REQUESTS];
     for (int r = b - 1; r >= 0; r--) {
@@ -52,7 +52,8 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         at += 1 + (draw() % 5 == 0); /* some runs end though the next row is masked, too */
-        ((int32_t *)token->host)[i] = rule == DECODE_JOINT ? between(0, 4) : between(0, 1 << 20);
+        const int32_t any = rule == DECODE_JOINT ? between(0, 4) : between(0, 1 << 20);
+        ((int32_t *)token->host)[i] = draw() % (uint64_t)mask_share == 0 ? MASK : any;
         ((int64_t *)position->host)[i] = at;
     }
     for (int i = 0; i < 3 * n; i++) {

@@ -4,6 +4,8 @@
 #define UNMASK_TESTS_SUPPORT_SPECIFIED_H
 
 #include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/support/cli.h"
 #include "traces/decode_trace.h"
@@ -23,10 +25,36 @@ static inline void specified_processed(const json_t *line, const json_t *summary
     ck_assert_int_eq(json_integer_value(json_object_get(summary, "tokens_processed")), positions);
 }
 
-/* The checkpoint that a line names, or else `initial`. */
+/* A checkpoint like `model`, whose mask is another token. */
+static inline const char *specified_masked(const char *model, json_int_t mask_token) {
+    static const char *const links[] = {"model.safetensors", "tokenizer.json"};
+    static char folder[512];
+    char from[1024], to[1024], here[512], name[32];
+    snprintf(from, sizeof from, "%s/config.json", model);
+    json_t *config = json_load_file(from, 0, NULL);
+    ck_assert_int_eq(json_object_set_new(config, "mask_token_id", json_integer(mask_token)), 0);
+    snprintf(name, sizeof name, "masked-%d", (int)mask_token);
+    snprintf(folder, sizeof folder, "%s", scratch_path(name));
+    (void)mkdir(folder, 0777);
+    snprintf(to, sizeof to, "%s/config.json", folder);
+    ck_assert_int_eq(json_dump_file(config, to, 0), 0);
+    json_decref(config);
+    ck_assert_ptr_nonnull(getcwd(here, sizeof here));
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        snprintf(from, sizeof from, "%s/%s/%s", here, model, links[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, links[i]);
+        (void)unlink(to);
+        ck_assert_int_eq(symlink(from, to), 0);
+    }
+    return folder;
+}
+
+/* The checkpoint that a line names, or else `initial`, with the mask that it names. */
 static inline const char *specified_model(const json_t *line, const char *initial) {
-    const json_t *model = json_object_get(line, "model");
-    return model != NULL ? json_string_value(model) : initial;
+    const json_t *model = json_object_get(line, "model"), *mask;
+    const char *folder = model != NULL ? json_string_value(model) : initial;
+    mask = json_object_get(line, "mask_token");
+    return mask != NULL ? specified_masked(folder, json_integer_value(mask)) : folder;
 }
 
 enum { SPECIFIED_CHARS = 64 };

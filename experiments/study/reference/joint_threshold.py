@@ -44,6 +44,10 @@ SETTINGS = [
     dict(threshold=0.9, edit_threshold=0.0, steps=5),  # of 7 and 6
     dict(model=EDITED, threshold=0.9, edit_threshold=0.2, steps=8),
     dict(threshold=1.0, edit_threshold=1.0, steps=9),  # by shares alone
+    # With a token of the answers for the mask, which the model says before it knows better.
+    dict(mask_token=544, threshold=0.3, edit_threshold=1.0),
+    dict(mask_token=882, threshold=0.1, edit_threshold=0.0),
+    dict(mask_token=544, threshold=1.0, edit_threshold=1.0, steps=16),
 ]
 
 
@@ -121,6 +125,7 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
         fill = torch.zeros_like(masked)
         if masked.any():
             sure = torch.where(masked, p, torch.tensor(-1.0))
+            sure[masked & (v == mask)] = -0.5  # would stay masked: after all others
             fill = sure > threshold
             least = min(share(len(x), steps, filling), int(masked.sum())) if steps > 0 else 1
             if fill.sum() < least:
@@ -130,7 +135,7 @@ def decode_block(model, before, x, threshold, edit_threshold, max_post_edit_step
             post += 1
             if post > max_post_edit_steps:
                 break
-        edit = ~masked & ~given & (p > edit_threshold) & (v != x) & edits
+        edit = ~masked & ~given & (p > edit_threshold) & (v != x) & (v != mask) & edits
         finished = not (fill | edit).any() or (not edits and bool((fill == masked).all()))
         x[fill | edit] = v[fill | edit]
         replaced += int(edit.sum())
@@ -156,8 +161,9 @@ def write_tokens(path, settings, names, decode):
     torch.set_num_threads(1)
     with torch.no_grad(), open(path, "w") as file:
         for setting in settings:
-            of = {key: value for key, value in setting.items() if key != "model"}
+            of = {key: value for key, value in setting.items() if key not in ("model", "mask_token")}
             model = Model(setting.get("model", MODEL))
+            model.config.mask_token_id = setting.get("mask_token", model.config.mask_token_id)
             tokens, *counts = zip(*(decode(model, prompt, number, of) for number, prompt in enumerate(prompts)))
             file.write(json.dumps({**setting, **dict(zip(names, counts)), "tokens": tokens}) + "\n")
 
