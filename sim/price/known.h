@@ -7,13 +7,17 @@
 #include "sim/price/captured.h"
 #include "sim/price/price.h"
 
+#define KNOWN_SEEN   (UINT64_C(1) << 62)
+#define KNOWN_PRICED (UINT64_C(1) << 63)
 enum { KNOWN_STEPS = 1 << 14, KNOWN_SETTLED = 1 << 10, KNOWN_SPANS = 1 << 10 };
 
 /* Prices of steps where nothing but sums and chunks matters, in whole lines of the processor's
  * cache; keys stand apart, since most that are looked at are of other steps. A key is a hash, which
- * two steps share as good as never, and its price is in one of two places side by side. */
+ * two steps share as good as never, and its price is in one of two places side by side. A price is
+ * kept when it is asked for a second time: many steps never come back, and to write their prices
+ * takes longer than to look for them. */
 struct known_steps {
-    uint64_t keys[KNOWN_STEPS]; /* 0: free */
+    uint64_t keys[KNOWN_STEPS]; /* 0: free; KNOWN_PRICED is set where the price is there */
     struct {
         _Alignas(64) struct step_price price;
     } of[KNOWN_STEPS];
@@ -25,14 +29,19 @@ static inline uint64_t known_step_key(const int64_t sym[SYM_COUNT],
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         key = captured_hash_word(key, (uint64_t)chunks->of[kind]);
     }
-    return key > 0 ? key : 1;
+    return key | KNOWN_SEEN | KNOWN_PRICED;
 }
 
 /* Where the price of a key is, if it is known, or takes the place of another. */
 static inline size_t known_step_place(const struct known_steps *known, uint64_t key) {
     const size_t first = key & (KNOWN_STEPS - 1), second = first ^ 1;
-    if (known->keys[first] == key || known->keys[second] == key) {
-        return known->keys[first] == key ? first : second;
+    /* Neither the key nor the price is in the processor's cache, mostly: they come together. */
+    for (size_t line = 0; line < sizeof known->of[first]; line += 64) {
+        __builtin_prefetch((const char *)&known->of[first] + line);
+    }
+    const bool is_first = (known->keys[first] | KNOWN_PRICED) == key;
+    if (is_first || (known->keys[second] | KNOWN_PRICED) == key) {
+        return is_first ? first : second;
     }
     return known->keys[first] == 0 || known->keys[second] != 0 ? first : second;
 }

@@ -640,8 +640,11 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->host_ns += look_ns(runtime, shape);
     out->launch_key = cost->knows_issued ? sums_key(shape->sym) : 0;
     if (known != NULL) {
-        known->keys[place] = key;
-        known->of[place].price = *out;
+        const bool is_seen = (known->keys[place] | KNOWN_PRICED) == key;
+        known->keys[place] = is_seen ? key : key & ~KNOWN_PRICED;
+        if (is_seen) {
+            known->of[place].price = *out;
+        }
     }
 }
 
