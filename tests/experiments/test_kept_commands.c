@@ -88,7 +88,7 @@ static const char *skip_object(const char *at) {
 
 /* With TMP for the folder, without identities on one line and with # for what is a digest. */
 static void put_words(FILE *out, const char *line) {
-    static const char member[] = "\"identity\":{";
+    static const char member[] = "\"identity\":{", build[] = "build = ", json[] = "build\":\"";
     const size_t length = strlen(folder);
     for (const char *at = line; *at != '\0';) {
         const size_t n_hex = strspn(at, "0123456789abcdef");
@@ -99,6 +99,12 @@ static void put_words(FILE *out, const char *line) {
             at = skip_object(at + sizeof member - 2);
         } else if (has_prefix(at, "\"identity.build.")) {
             at += strcspn(at, ",}");
+        } else if (has_prefix(at, build) || has_prefix(at, json)) {
+            /* VERSION DIGEST, which may be of decimal digits alone; both begin as long */
+            const size_t before = sizeof build + strcspn(at + sizeof build - 1, " ");
+            fprintf(out, "%.*s#", (int)before, at);
+            at += before;
+            at += strspn(at, "0123456789abcdef");
         } else if (n_hex >= 12 && strspn(at, "0123456789") < n_hex) {
             fputc('#', out);
             at += n_hex;
