@@ -80,16 +80,51 @@ static __device__ __forceinline__ struct divisor divisor_of(float scale) {
 
 static __device__ __forceinline__ float divide(float x, const struct divisor &by) {
     const float guess = x * by.reciprocal;
-    const float result = fmaf(fmaf(-guess, by.scale, x), by.reciprocal, guess);
-    return copysignf(result, x); /* of -0, too */
+    const float over = fmaf(guess, by.scale, -x); /* this way round -0 stays -0 */
+    return fmaf(-over, by.reciprocal, guess);
 }
 
-/* Of two numbers, the first one's lower. */
-static __device__ __forceinline__ uint32_t codes_of_two(float x, float y,
-                                                        const struct divisor &by) {
-    const float2 two = by.moderate ? make_float2(divide(x, by), divide(y, by))
-                                   : make_float2(__fdiv_rn(x, by.scale), __fdiv_rn(y, by.scale));
-    return __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3);
+/* Stores 128 numbers that share a scale, of which four neighbouring lanes hold the columns 8 g + 2
+ * (lane % 4) and the next; most: the largest of a lane's. Lanes trade groups of columns. */
+static __device__ __forceinline__ void quad_store_codes(const float (&x)[32], float most,
+                                                        uint8_t *codes, float *scale, bool valid) {
+    const struct divisor by = divisor_of(e4m3_scale(lanes_max<4>(most)));
+    const int lane = threadIdx.x % 32;
+    uint32_t two[16];
+    if (by.moderate) { /* hardly ever not: in one piece, without branches */
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            two[i] = __nv_cvt_float2_to_fp8x2(
+                make_float2(divide(x[2 * i], by), divide(x[2 * i + 1], by)), __NV_SATFINITE,
+                __NV_E4M3);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            two[i] = __nv_cvt_float2_to_fp8x2(
+                make_float2(__fdiv_rn(x[2 * i], by.scale), __fdiv_rn(x[2 * i + 1], by.scale)),
+                __NV_SATFINITE, __NV_E4M3);
+        }
+    }
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+        uint32_t word[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            word[j] = two[part * 8 + j] | two[part * 8 + j + 4] << 16;
+        }
+        quad_transpose(word, lane);
+        if (valid) {
+            uint8_t *to = codes + (part * 8 + lane % 4) * 8;
+            *reinterpret_cast<uint2 *>(to) = make_uint2(__byte_perm(word[0], word[1], 0x5410),
+                                                        __byte_perm(word[2], word[3], 0x5410));
+            *reinterpret_cast<uint2 *>(to + 32) = make_uint2(__byte_perm(word[0], word[1], 0x7632),
+                                                             __byte_perm(word[2], word[3], 0x7632));
+        }
+    }
+    if (lane % 4 == 0 && valid) {
+        *scale = by.scale;
+    }
 }
 
 static __device__ __forceinline__ uint2 codes_of(const struct bf16x8 &v, const struct divisor &by) {

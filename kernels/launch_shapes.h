@@ -68,6 +68,14 @@ static inline struct block_shape norm_shape_of(int n_rows, int n_channels, bool 
     return shape;
 }
 
+/* How many of those threads' numbers a thread has where a norm of many rows quantises, which costs
+ * more than waiting: the sums are in the same order. Of 512 rows nothing was gained (one H200,
+ * 2026-11-30). */
+static inline int norm_parts_of(struct block_shape shape, int n_rows, bool codes) {
+    enum { MANY_ROWS = 2048 };
+    return codes && n_rows >= MANY_ROWS && shape.threads == NORM_THREADS && shape.each <= 2 ? 2 : 1;
+}
+
 /* As many threads as the heads need, in whole warps; n_heads: of queries, keys and values. */
 static inline int rope_threads(int head_size, int n_heads) {
     const int lanes = ROPE_LANES(head_size);

@@ -39,15 +39,16 @@ static int n_readers(const struct graph *graph, int tensor) {
     return n;
 }
 
-/* A sum, or a norm with one before it, that follows. Not after weights in fp8 by squares, whose
- * tiles ask for what they add at their end: waiting took more than the sum (kernels/lab). */
+/* A sum, or a norm with one before it, that follows. After weights in fp8 by squares, whose tiles
+ * ask for what they add at their end, not a norm's: waiting takes more (kernels/lab). */
 static int added_to(const struct graph *graph, uint32_t i) {
     const struct op *op = &graph->ops[i], *sum = op + 1;
-    if (op->kind != OP_LINEAR ||
-        storage_weight(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8 ||
-        i + 1 == graph->n_ops || sum->segment != op->segment ||
-        (sum->kind != OP_ADD && sum->kind != OP_RMSNORM) || sum->in[1] != op->out[0] ||
-        sum->in[0] != sum->out[0] || sum->rows != op->rows || op->picks >= 0 || sum->picks >= 0) {
+    const bool squares =
+        storage_weight(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8;
+    if (op->kind != OP_LINEAR || i + 1 == graph->n_ops || (squares && sum->kind == OP_RMSNORM) ||
+        sum->segment != op->segment || (sum->kind != OP_ADD && sum->kind != OP_RMSNORM) ||
+        sum->in[1] != op->out[0] || sum->in[0] != sum->out[0] || sum->rows != op->rows ||
+        op->picks >= 0 || sum->picks >= 0) {
         return -1;
     }
     const struct tensor *stream = &graph->tensors[sum->in[0]], *part = &graph->tensors[op->out[0]];

@@ -7,19 +7,27 @@
 
 enum { SHORT_GROUP = 128 }; /* of neighbouring lanes */
 
-/* The sum of a block's threads' numbers, or the largest, of none below zero. */
-template <bool LARGEST>
-static __device__ __forceinline__ float of_block(float x, float (&of_warp)[32]) {
+/* The sum of a block's threads' numbers, or the largest, of none below zero. A thread's further
+ * numbers are those of as many further warps: the order of the sum is that of a larger block. */
+template <bool LARGEST, int EACH>
+static __device__ __forceinline__ float of_block(float (&x)[EACH], float (&of_warp)[32]) {
     auto of_lanes = [](float own) { return LARGEST ? lanes_max<32>(own) : warp_sum(own); };
-    x = of_lanes(x);
-    if (blockDim.x > 32) {
-        if (threadIdx.x % 32 == 0) {
-            of_warp[threadIdx.x / 32] = x;
-        }
-        __syncthreads();
-        x = of_lanes(threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0.0f);
+    const int n_warps = blockDim.x / 32;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        x[i] = of_lanes(x[i]);
     }
-    return x;
+    if (n_warps * EACH == 1) {
+        return x[0];
+    }
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            of_warp[i * n_warps + threadIdx.x / 32] = x[i];
+        }
+    }
+    __syncthreads();
+    return of_lanes(threadIdx.x % 32 < n_warps * EACH ? of_warp[threadIdx.x % 32] : 0.0f);
 }
 
 /* The block's row, of which a thread holds x, as a row of fp8: by a scale for each SHORT_GROUP
@@ -34,19 +42,19 @@ static __device__ __forceinline__ void norm_codes(const struct call_norm &call,
     uint8_t *row = static_cast<uint8_t *>(call.codes) +
                    blockIdx.x * fp8_row_bytes(call.n_channels, call.group);
     float *scales = reinterpret_cast<float *>(row + call.n_channels);
-    float most[VECTORS], largest = 0;
+    float most[VECTORS], largest[1] = {0};
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         most[i] = i * blockDim.x + threadIdx.x < n_vectors ? largest_of(x[i]) : 0;
-        largest = fmaxf(largest, most[i]);
+        largest[0] = fmaxf(largest[0], most[i]);
     }
     if (whole) {
-        largest = of_block<true>(largest, of_warp);
+        largest[0] = of_block<true>(largest, of_warp);
     }
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         const int vector = i * blockDim.x + threadIdx.x;
-        const float of_group = whole ? largest : lanes_max<LANES>(most[i]);
+        const float of_group = whole ? largest[0] : lanes_max<LANES>(most[i]);
         const struct divisor by = divisor_of(e4m3_scale(of_group));
         if (vector >= n_vectors) {
             continue;
@@ -58,7 +66,8 @@ static __device__ __forceinline__ void norm_codes(const struct call_norm &call,
     }
 }
 
-template <int VECTORS, bool CODES>
+/* PARTS: of a row, the larger block's (of_block). */
+template <int VECTORS, bool CODES, int PARTS>
 static __global__ void __launch_bounds__(NORM_MOST_THREADS)
     norm_kernel(const struct call_norm call) {
     __shared__ float partial[32];
@@ -86,7 +95,7 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
             }
         }
     }
-    float squares = 0;
+    float squares[PARTS] = {};
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         int vector = i * blockDim.x + threadIdx.x;
@@ -110,11 +119,10 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
         }
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            squares += a[j] * a[j];
+            squares[i % PARTS] += a[j] * a[j];
         }
     }
-    squares = of_block<false>(squares, partial);
-    const float scale = rsqrtf(squares / call.n_channels + call.epsilon);
+    const float scale = rsqrtf(of_block<false>(squares, partial) / call.n_channels + call.epsilon);
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         int vector = i * blockDim.x + threadIdx.x;
@@ -137,9 +145,12 @@ static __global__ void __launch_bounds__(NORM_MOST_THREADS)
     }
 }
 
-template <int VECTORS>
+template <int VECTORS, int PARTS>
 static void norm_launch(const struct call_norm &call, int threads, cudaStream_t stream) {
-    auto kernel = call.codes ? norm_kernel<VECTORS, true> : norm_kernel<VECTORS, false>;
+    auto kernel = norm_kernel<VECTORS, true, PARTS>;
+    if constexpr (PARTS == 1) {
+        kernel = call.codes ? kernel : norm_kernel<VECTORS, false, PARTS>;
+    }
     launch(kernel, dim3((unsigned)call.n_rows), dim3((unsigned)threads), 0, stream, call);
 }
 
@@ -154,10 +165,12 @@ extern "C" cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t st
     }
     const struct block_shape shape =
         norm_shape_of(call->n_rows, call->n_channels, call->residual, call->invariant);
-    auto start = shape.each == 1   ? norm_launch<1>
-                 : shape.each == 2 ? norm_launch<2>
-                 : shape.each == 4 ? norm_launch<4>
-                                   : norm_launch<8>;
-    start(*call, shape.threads, stream);
+    const int parts = norm_parts_of(shape, call->n_rows, call->codes);
+    auto start = parts == 2        ? shape.each == 1 ? norm_launch<2, 2> : norm_launch<4, 2>
+                        : shape.each == 1 ? norm_launch<1, 1>
+                 : shape.each == 2 ? norm_launch<2, 1>
+                 : shape.each == 4 ? norm_launch<4, 1>
+                                   : norm_launch<8, 1>;
+    start(*call, shape.threads / parts, stream);
     return cudaGetLastError();
 }

@@ -119,39 +119,69 @@ static __device__ __forceinline__ void four_pack(uint32_t (&word)[4], const floa
     }
 }
 
+/* Where this thread's 16 bytes of four groups of columns of a box are in y; -1: nowhere. */
+static __device__ __forceinline__ int64_t group_place(const struct fp8_product &p,
+                                                      const struct tile_share &share, int output,
+                                                      int group, int half) {
+    const int column = output + (group + threadIdx.x % 4) * 8;
+    return share.ours[half] && column >= 0 && column < p.n_outputs
+               ? share.row[half] * p.y_stride + column
+               : -1;
+}
+
+/* What is added to a box, as it is stored: all of it is asked for before any of y is written, which
+ * may be the same memory. */
+template <int BOX> struct box_added { uint4 raw[BOX / 32][2]; };
+
+template <int BOX>
+static __device__ __forceinline__ void added_load(struct box_added<BOX> *to,
+                                                  const struct fp8_product &p,
+                                                  const struct tile_share &share, int output) {
+#pragma unroll
+    for (int four = 0; four < BOX / 32; four++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int64_t at = group_place(p, share, output, four * 4, half);
+            to->raw[four][half] = make_uint4(0, 0, 0, 0);
+            if (at >= 0) {
+                to->raw[four][half] = *reinterpret_cast<const uint4 *>(
+                    static_cast<const __nv_bfloat16 *>(p.add) + at);
+            }
+        }
+    }
+}
+
+template <int BOX>
+static __device__ __forceinline__ void added_sum(float (&sum)[BOX / 2],
+                                                 const struct box_added<BOX> &added) {
+#pragma unroll
+    for (int i = 0; i < BOX / 16; i++) {
+        const uint4 raw = added.raw[i / 2][i % 2];
+        uint32_t add[4] = {raw.x, raw.y, raw.z, raw.w};
+        quad_transpose(add, threadIdx.x % 32);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 f = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&add[j]));
+            sum[(i / 2 * 4 + j) * 4 + i % 2 * 2] += f.x;
+            sum[(i / 2 * 4 + j) * 4 + i % 2 * 2 + 1] += f.y;
+        }
+    }
+}
+
 /* Stores a box of y in bf16, 16 bytes a lane after four lanes have traded groups of columns. */
 template <int BOX>
 static __device__ __forceinline__ void box_store(const struct fp8_product &p,
                                                  const struct tile_share &share, int output,
                                                  float (&sum)[BOX / 2]) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int group = 0; group < BOX / 8; group += 4) {
-        const int column = output + (group + lane % 4) * 8;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const bool ours = share.ours[half] && column >= 0 && column < p.n_outputs;
-            const int64_t at = share.row[half] * p.y_stride + column;
-            if (p.add) {
-                uint4 raw = make_uint4(0, 0, 0, 0);
-                if (ours) {
-                    raw = *reinterpret_cast<const uint4 *>(
-                        static_cast<const __nv_bfloat16 *>(p.add) + at);
-                }
-                uint32_t add[4] = {raw.x, raw.y, raw.z, raw.w};
-                quad_transpose(add, lane);
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float2 f =
-                        __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&add[j]));
-                    sum[(group + j) * 4 + half * 2] += f.x;
-                    sum[(group + j) * 4 + half * 2 + 1] += f.y;
-                }
-            }
+            const int64_t at = group_place(p, share, output, group, half);
             uint32_t word[4];
             four_pack<BOX>(word, sum, group, half);
-            quad_transpose(word, lane);
-            if (ours) {
+            quad_transpose(word, threadIdx.x % 32);
+            if (at >= 0) {
                 *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.y) + at) =
                     make_uint4(word[0], word[1], word[2], word[3]);
             }
@@ -159,12 +189,32 @@ static __device__ __forceinline__ void box_store(const struct fp8_product &p,
     }
 }
 
+/* Both boxes of a tile, with what is added to them. */
+template <int BOX>
+static __device__ __forceinline__ void
+boxes_store(const struct fp8_product &p, const struct tile_share &share, float (&sum)[2][BOX / 2]) {
+    if (p.add) {
+        struct box_added<BOX> added[2];
+#pragma unroll
+        for (int box = 0; box < 2; box++) {
+            added_load<BOX>(&added[box], p, share, share.output + box * BOX);
+        }
+#pragma unroll
+        for (int box = 0; box < 2; box++) {
+            added_sum<BOX>(sum[box], added[box]);
+        }
+    }
+#pragma unroll
+    for (int box = 0; box < 2; box++) {
+        box_store<BOX>(p, share, share.output + box * BOX, sum[box]);
+    }
+}
+
 /* Stores a box of y, whose columns share a scale, in fp8: what a row of it in bf16 would be
- * quantised to. Two codes of each of eight groups of columns a lane, traded as above. */
+ * quantised to. */
 static __device__ __forceinline__ void codes_store(const struct fp8_product &p,
                                                    const struct tile_share &share,
                                                    float (&sum)[FP8_STEP / 2]) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float x[FP8_STEP / 4], most = 0;
@@ -174,29 +224,10 @@ static __device__ __forceinline__ void codes_store(const struct fp8_product &p,
             x[i] = __bfloat162float(__float2bfloat16_rn(exact));
             most = fmaxf(most, fabsf(x[i]));
         }
-        const struct divisor by = divisor_of(e4m3_scale(lanes_max<4>(most)));
         uint8_t *row = p.codes + share.row[half] * fp8_row_bytes(p.n_outputs, FP8_STEP);
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            uint32_t word[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const int low = part * 16 + j * 2, high = low + 8;
-                word[j] = codes_of_two(x[low], x[low + 1], by) |
-                          codes_of_two(x[high], x[high + 1], by) << 16;
-            }
-            quad_transpose(word, lane);
-            if (share.ours[half]) {
-                uint8_t *to = row + share.output + (part * 8 + lane % 4) * 8;
-                *reinterpret_cast<uint2 *>(to) = make_uint2(__byte_perm(word[0], word[1], 0x5410),
-                                                            __byte_perm(word[2], word[3], 0x5410));
-                *reinterpret_cast<uint2 *>(to + 32) = make_uint2(
-                    __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632));
-            }
-        }
-        if (lane % 4 == 0 && share.ours[half]) {
-            reinterpret_cast<float *>(row + p.n_outputs)[share.output / FP8_STEP] = by.scale;
-        }
+        quad_store_codes(x, most, row + share.output,
+                         reinterpret_cast<float *>(row + p.n_outputs) + share.output / FP8_STEP,
+                         share.ours[half]);
     }
 }
 
@@ -379,10 +410,7 @@ static __device__ __forceinline__ void tiles_work(struct tile_ring<GATED, SHARIN
                     continue;
                 }
             }
-#pragma unroll
-            for (int box = 0; box < 2; box++) {
-                box_store<BOX>(p, share, share.output + box * BOX, sum[box]);
-            }
+            boxes_store<BOX>(p, share, sum);
         }
     }
 }

@@ -187,6 +187,45 @@ static void test_norm_codes(int n_rows, int n, bool whole, bool adds) {
     arrays_free();
 }
 
+/* Rows of many, and the last of them alone: what a block has for threads must not show. */
+static void test_norm_alone(int n_rows, int n, bool whole, bool adds) {
+    enum { ALONE = 3 };
+    const int group = whole ? n : GROUP;
+    const int64_t row = fp8_row_bytes(n, group), before = n_rows - ALONE;
+    struct array *x = array_new((size_t)n_rows * n * 2), *residual = array_new(x->n_bytes),
+                 *weight = array_new((size_t)n * 2), *codes = array_new((size_t)(n_rows * row)),
+                 *alone = array_new((size_t)(ALONE * row));
+    fill_wide(x->host, (int64_t)n_rows * n, 0.1);
+    fill_wide(residual->host, (int64_t)n_rows * n, 0.1);
+    fill_wide(weight->host, n, 1);
+    push(x), push(residual), push(weight);
+    struct call_norm call = {.x = x->device,
+                             .weight = weight->device,
+                             .residual = adds ? residual->device : NULL,
+                             .n_rows = n_rows,
+                             .n_channels = n,
+                             .epsilon = 1e-5f,
+                             .dtype = KERNEL_BF16,
+                             .codes = codes->device,
+                             .group = group};
+    launched(kernel_norm(&call, NULL), "norm of many rows");
+    push(residual);
+    call.x = (uint16_t *)x->device + before * n;
+    call.residual = adds ? (uint16_t *)residual->device + before * n : NULL;
+    call.n_rows = ALONE;
+    call.codes = alone->device;
+    launched(kernel_norm(&call, NULL), "norm of few rows");
+    uint8_t *many = pull(codes), *few = pull(alone);
+    int bad = 0;
+    for (int t = 0; t < ALONE; t++) {
+        bad += memcmp(many + (before + t) * row, few + t * row, (size_t)(n + n / group * 4)) != 0;
+    }
+    check(bad == 0, "a norm of %d rows of %d by %d%s: %d of %d rows are others alone", n_rows, n,
+          group, adds ? ", a sum" : "", bad, ALONE);
+    free(many), free(few);
+    arrays_free();
+}
+
 /* ---- products ---- */
 
 struct shape {
@@ -681,6 +720,10 @@ int main(int argc, char **argv) {
     }
     test_norm_codes(4200, 2048, false, true);
     test_norm_codes(3, 32768, true, false);
+    for (int i = 0; i < 4; i++) {
+        test_norm_alone(between(2048, 2100), i & 1 ? 4096 : 2048, i & 1, i & 2);
+        test_norm_alone(2050, 128 * between(3, 32), i & 2, i & 1);
+    }
     for (int i = 0; i < (small ? 16 : 96); i++) {
         const struct shape s = random_shape(i % 8);
         test_product(&s, false);

@@ -72,12 +72,13 @@ enum { N_WIDE_HEAD_SIZES = sizeof wide_head_sizes / sizeof wide_head_sizes[0] };
 
 static void add_norms(struct launch_list *list) {
     for (int n_channels = 8; n_channels <= 32768; n_channels += 8) {
-        for (int kind = 0; kind < 8; kind++) {
-            struct block_shape shape =
-                norm_shape_of(kind & 1 ? 4097 : 1, n_channels, kind & 2, kind & 4);
+        for (int kind = 0; kind < 12; kind++) {
+            const int n_rows = (const int[]){1, 4096, 4097}[kind / 4];
+            struct block_shape shape = norm_shape_of(n_rows, n_channels, kind & 1, kind & 2);
             for (int codes = 0; codes < 2; codes++) {
-                add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d, %s>",
-                    shape.each, truth(codes));
+                const int parts = norm_parts_of(shape, n_rows, codes);
+                add(list, shape.threads / parts, NORM_MOST_THREADS, 0, false,
+                    "norm_kernel<%d, %s, %d>", shape.each * parts, truth(codes), parts);
             }
         }
     }
