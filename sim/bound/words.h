@@ -4,7 +4,7 @@
  * - A threshold is no lower than the lowest one that the scheduler's settings allow, and a lower
  *   one commits all that a higher one would: passes are listed at the lowest.
  * - Fewer rows commit no more: passes are listed with all of them. But a pass may have run no more
- *   rows than it commits, at least one, so that each is listed with so many.
+ *   rows than it commits, at least one, so that each is listed with that many.
  *
  * Both hold of positions that reach the threshold: draws are those of the position and the step
  * (process.h), what is known already is no less, and no position is surer for knowing less. Where
