@@ -9,15 +9,8 @@
 #include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
-/* Passes that go by load, or by what a scheduler says, are others under another scheduler. */
+/* Passes that go by load are others under another scheduler. */
 static int check_passes(const struct system *system, struct err *err) {
-    if (system->scheduler->changes_passes != 0) {
-        return err_usage(err,
-                         "scheduler %s says widths, thresholds or rows, so that no bound of all "
-                         "schedulers is known; there is one of another scheduler with that "
-                         "block_tokens or decoder.threshold",
-                         system->scheduler->policy.name);
-    }
     const bool is_cache = system->cache->reads_load != 0;
     return !is_cache && system->decoder->reads_load == 0
                ? 0

@@ -35,7 +35,8 @@ static struct floor floor_of(const struct passes *passes, const struct passenger
 }
 
 /* From the last pass to the first: what is left of the request after each. Where a refresh may take
- * a pass's place, the cheaper one counts. */
+ * a pass's place, the cheaper one counts. Rows that a scheduler may spread over more passes count
+ * for the work; that of a row in each pass is known to be where the pass is. */
 static struct machine_job job_of(const struct passes *passes, const struct passenger *request,
                                  const struct price_parts *parts, const struct prices *prices) {
     const struct floor floor = floor_of(passes, request, parts, prices);
@@ -43,14 +44,19 @@ static struct machine_job job_of(const struct passes *passes, const struct passe
     double behind_ns = 0;
     for (size_t i = request->n; i-- > 0;) {
         const struct pass *pass = &passes->items[request->first + i];
-        double price_ns = price_of(prices, pass), alone_ns = least_ns(parts, prices, pass);
+        struct pass least = *pass;
+        if (passes->is_cut && pass->span.phase == PHASE_REUSE) {
+            pass_cut(&least, 1, UINT32_MAX);
+        }
+        double price_ns = price_of(prices, pass), alone_ns = least_ns(parts, prices, &least);
+        double placed_ns = price_of(prices, &least);
         if (i + 1 < request->n && pass[1].times == 0) {
-            price_ns = fmin(price_ns, floor.price_ns);
+            price_ns = placed_ns = fmin(price_ns, floor.price_ns);
             alone_ns = fmin(alone_ns, floor.alone_ns);
         }
         double times = pass->times;
         job.work_ns += times * price_ns;
-        job.tail_ns += times * price_ns * (behind_ns + times * alone_ns / 2);
+        job.tail_ns += times * placed_ns * (behind_ns + times * alone_ns / 2);
         behind_ns += times * alone_ns;
     }
     job.alone_ns = behind_ns;

@@ -3,7 +3,8 @@
  *
  * Allowed is every scheduler, admission and order, with the system's cache policy, decoder,
  * runtime, memory and limits as they are (passes.h says why that fixes the passes), in which every
- * request that can be served is. Where decisions or the workload are drawn, the bound is of this
+ * request that can be served is. Of schedulers that say thresholds or rows it is whatever words
+ * these say (words.h). Where decisions or the workload are drawn, the bound is of this
  * seed's draws, which every schedule meets alike; its mean over seeds bounds the expectation. What
  * is proved is proved of the simulator's prices (parts.h says how far they are looked at). */
 #ifndef UNMASK_SIM_BOUND_BOUND_H

@@ -4,19 +4,25 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/bound/words.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/serve/loop.h"
 
 /* ---- one request at a time ---- */
 
-static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    (void)state;
+/* Its state is the words that the schedulers bounded say at least. */
+static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
+    const struct words *fewest = opaque;
     bool admits = view->n_running == 0;
     uint32_t slot = admits ? view->waiting[0] : view->running[0];
     const struct request *request = &view->requests[slot];
     batch->selected[batch->n++] = slot;
     batch->n_admitted = admits;
     batch->hold = HOLD_CLOSED;
+    batch->says = fewest->threshold_millionths > 0;
+    if (fewest->threshold_millionths < view->threshold_millionths) { /* else valves leave it so */
+        batch->threshold_millionths[0] = fewest->threshold_millionths;
+    }
     if (request->span.phase == PHASE_PREFILL && request->span.queries > view->max_batched_tokens) {
         batch->chunk_tokens[0] = window_whole(request, view->max_batched_tokens);
     }
@@ -28,8 +34,10 @@ struct lister {
     struct passes *out;
     struct span spared; /* the refresh in whose place the next pass runs; no queries: none */
     int64_t now_ns, start_ns;
-    uint32_t steps; /* in flight; 0: none */
-    bool is_open;   /* the last of the requests listed is not done */
+    uint32_t steps;            /* in flight; 0: none */
+    bool is_open;              /* the last of the requests listed is not done */
+    bool is_cut;               /* the last pass listed is to be cut to what it commits */
+    uint32_t committed, first; /* by its request before it; of the positions of its window */
 };
 
 static void list(struct lister *lister, const struct span *span, uint32_t times, int64_t kv_bytes) {
@@ -39,6 +47,40 @@ static void list(struct lister *lister, const struct span *span, uint32_t times,
     out->requests[out->n_requests - 1].n++;
 }
 
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+void pass_cut(struct pass *pass, uint32_t rows, uint32_t context) {
+    struct span *span = &pass->span;
+    span->queries = smaller(span->queries, rows);
+    span->first_queries = smaller(span->first_queries, rows);
+    span->logit_rows = smaller(span->logit_rows, rows);
+    span->sampled_rows = smaller(span->sampled_rows, rows);
+    span->kept_queries = smaller(span->kept_queries, rows);
+    span->context = smaller(span->context, context > 0 ? context : 1);
+    span->kept_keys = smaller(span->kept_keys, span->context + rows);
+}
+
+/* Once it is known how many positions the last pass listed has committed. */
+static void cut_last(struct lister *lister, uint32_t committed) {
+    if (lister->is_cut) {
+        struct pass *pass = &lister->out->items[lister->out->n - 1];
+        const uint32_t rows = (committed - lister->committed) / pass->times;
+        pass_cut(pass, rows > 0 ? rows : 1, lister->first);
+        lister->is_cut = false;
+    }
+}
+
+/* What passes of its type can be that are not cut. */
+static void widen(struct passes *passes, const struct pass *pass) {
+    int64_t at[PASS_COORDS], *most = passes->uncut[pass_type_of(pass)];
+    pass_coords(pass, at);
+    for (int c = 0; c < PASS_COORDS; c++) {
+        most[c] = at[c] > most[c] ? at[c] : most[c];
+    }
+}
+
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct lister *lister = state;
     struct passes *out = lister->out;
@@ -46,6 +88,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     (void)err;
     ASSERT(step->n_slots == 1 && step->n_idle == 0 && lister->steps == 0);
     const struct request *request = &step->requests[step->slots[0]];
+    cut_last(lister, request->committed_tokens);
     if (!lister->is_open) {
         out->requests =
             mem_grown(out->requests, out->n_requests, &out->requests_room, sizeof *out->requests);
@@ -57,6 +100,12 @@ static int submit(void *state, const struct submission *submission, struct err *
     if (lister->spared.queries > 0) {
         list(lister, &lister->spared, 0, request->kv_bytes);
         lister->spared.queries = 0;
+    }
+    if (out->is_cut && request->span.phase == PHASE_REUSE) {
+        widen(out, &out->items[out->n - 1]);
+        lister->is_cut = window_masked(request) > 0;
+        lister->committed = request->committed_tokens;
+        lister->first = window_first(request);
     }
     lister->start_ns = lister->now_ns;
     lister->steps = submission->repeat;
@@ -94,6 +143,7 @@ static int end_request(void *state, const struct request_record *record, struct 
     struct lister *lister = state;
     (void)err;
     if (record->state == REQUEST_DONE) {
+        cut_last(lister, record->committed_tokens);
         lister->out->requests[lister->out->n_requests - 1].tokens = record->committed_tokens;
         lister->is_open = false;
     } else {
@@ -108,14 +158,25 @@ int passes_list(const struct passes_request *request, struct passes *out, struct
     const struct scheduler alone = {.policy = {.abi = POLICY_ABI,
                                                .kind = POLICY_SCHEDULER,
                                                .size = sizeof(struct scheduler),
+                                               .state_bytes = sizeof(struct words),
                                                .name = "alone"},
                                     .grows = asked->grows,
                                     .reads_all = puts_off,
                                     .schedule = schedule};
-    *out = (struct passes){.is_closed = request->source.completed != NULL};
+    struct words fewest;
+    if (!words_fewest(request->system, &fewest)) {
+        return err_usage(err,
+                         "scheduler %s says widths, thresholds or rows, and the fewest passes "
+                         "under it are not known, so that it has no bound; another scheduler with "
+                         "that block_tokens or decoder.threshold has one",
+                         asked->policy.name);
+    }
+    *out = (struct passes){.is_closed = request->source.completed != NULL,
+                           .is_cut = fewest.leaves_rows};
     struct lister lister = {.out = out};
     struct system *system = mem_copied(request->system, sizeof *system);
     system->scheduler = &alone;
+    system->scheduler_state = &fewest;
     system->settings.replicas = 1;
     system->settings.unroll_maximum = 1;
     system->settings.decides_ahead = false;
@@ -203,7 +264,11 @@ void passes_sum(const struct passes *passes, const struct system *system,
         if (pass->times == 0) { /* it may come to run later, with fewer rows in the head */
             type->least[SYM_LOGIT_ROWS] = type->least[SYM_SAMPLED_ROWS] = 0;
         }
-        if (type->phase == PHASE_PREFILL && system->scheduler->grows) {
+        if (passes->is_cut && type->phase == PHASE_REUSE) {
+            memcpy(type->most, passes->uncut[t], sizeof type->most);
+        }
+        if ((type->phase == PHASE_PREFILL && system->scheduler->grows) ||
+            (type->phase == PHASE_REUSE && passes->is_cut)) {
             memset(type->least, 0, sizeof type->least);
             type->least[SYM_TOKENS] = 1;
             type->least[SYM_REQUESTS] = 1;

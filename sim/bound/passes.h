@@ -7,8 +7,8 @@
  * by serving the requests one after the other.
  *
  * Under a scheduler that can put refreshes off (one that is told how long they can wait) a step may
- * be one of two: listed is what runs where the refresh waits, and after it, 0 times, the refresh. A
- * width or a threshold that a scheduler says makes other passes; what is listed is without them. */
+ * be one of two: listed is what runs where the refresh waits, and after it, 0 times, the refresh.
+ * Of schedulers that say thresholds or rows the fewest passes are listed (words.h). */
 #ifndef UNMASK_SIM_BOUND_PASSES_H
 #define UNMASK_SIM_BOUND_PASSES_H
 
@@ -45,6 +45,9 @@ struct passes {
     size_t n_requests, requests_room;
     uint64_t rejected; /* that could never be served */
     bool is_closed;    /* arrivals follow from completions: arrival_ns mean nothing */
+    bool is_cut;       /* PHASE_REUSE: passes are listed with as many rows as they commit */
+    int64_t uncut[2 * PHASE_COUNT][PASS_COORDS]; /* then the most of each coordinate before, by type
+                                                  */
 };
 
 struct passes_request {
@@ -58,6 +61,9 @@ struct passes_request {
 
 int passes_list(const struct passes_request *request, struct passes *out, struct err *err);
 void passes_fini(struct passes *passes);
+
+/* No more rows than these, and no more cached ones that they attend to. */
+void pass_cut(struct pass *pass, uint32_t rows, uint32_t context);
 
 /* The coordinates of one pass. */
 void pass_coords(const struct pass *pass, int64_t at[PASS_COORDS]);

@@ -233,7 +233,8 @@ struct scheduler {
      * always are; a built-in scheduler that reads them says so, since keeping them takes time. */
     uint32_t reads_all;
     /* 1: it says widths, thresholds or rows, so that the passes of a request depend on it and a
-     * bound of all schedulers is none of it: asking for one is refused. */
+     * bound of all schedulers is none of it. Asking for one is refused, but of those whose fewest
+     * passes are known (sim/bound/words.h), which are built in. */
     uint32_t changes_passes;
     /* 1: it says run_tokens and looks at masked positions, which are followed for it: for exact
      * caches of blocks that run a block's masked positions in every pass. Then changes_passes is 1,
