@@ -32,6 +32,9 @@ enum runner { RUN_LIBRARY, RUN_TILES, RUN_FEW, RUN_EVEN };
 static const int64_t WORKSPACE_BYTES = 32ll << 20;
 /* Proposals for longer products are timed once: the noise of a timing is a few microseconds. */
 static const double LONG_PRODUCT_FLOPS = 2e11;
+/* Of weights that our kernel of even shares may be timed with: of 33 MB it takes 0.75 of the
+ * clusters' time, of 2 to 13 MB 0.89 to 1.46 (H200, 2026-11-30, lab/README.md). */
+static const int64_t EVEN_LEAST_BYTES = 16ll << 20;
 /* What a later proposal must save before the library's own order is overruled. */
 static const float MARGIN = 0.98f;
 /* What our kernels for few tokens may seem to lose: in a step they begin before the kernel before
@@ -149,15 +152,16 @@ static struct plan *plan_find(struct linears *linears, int32_t last_token,
     }
 }
 
-/* The kernels of ours that may be fastest. */
-static int runners_of(int32_t n_tokens, enum runner runners[MOST_OWN]) {
+/* The kernels of ours that may be fastest for so many tokens of a call. */
+static int runners_of(const struct call_linear *call, int32_t n_tokens,
+                      enum runner runners[MOST_OWN]) {
     if (n_tokens > FEW_TOKENS) {
         runners[0] = RUN_TILES; /* below OWN_LEAST_TOKENS it has too few of them */
         return n_tokens >= OWN_LEAST_TOKENS;
     }
     runners[0] = RUN_FEW;
     runners[1] = RUN_EVEN;
-    return 2;
+    return 2 * (int64_t)call->n_outputs * call->n_inputs >= EVEN_LEAST_BYTES ? 2 : 1;
 }
 
 static bool own_run(enum runner runner, const struct call_linear *call, void *y,
@@ -330,7 +334,7 @@ static enum runner choose(struct device *device, const struct call_linear *call,
         candidates[i].algorithm = &results[i].algo;
     }
     const bool ours = call->n_outputs % 8 == 0 && !call->by_inputs;
-    const int n_own = ours ? runners_of(n_tokens, runners) : 0;
+    const int n_own = ours ? runners_of(call, n_tokens, runners) : 0;
     for (int i = 0; i < n_own; i++) {
         candidates[n + i].runner = runners[i];
     }
