@@ -152,7 +152,7 @@ static struct plan *plan_find(struct linears *linears, int32_t last_token,
     }
 }
 
-/* The kernels of ours that may be fastest for so many tokens of a call. */
+/* The kernels of ours that may be fastest for this many tokens of a call. */
 static int runners_of(const struct call_linear *call, int32_t n_tokens,
                       enum runner runners[MOST_OWN]) {
     if (n_tokens > FEW_TOKENS) {
