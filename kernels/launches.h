@@ -48,6 +48,7 @@ enum {
     RING_ALIGNMENT = 1024,
     PRODUCT_RING_BYTES = 200 << 10,
     FEW_LINEAR_RING_BYTES = 108 << 10, /* two blocks a multiprocessor */
+    EVEN_LINEAR_BYTES = 225 << 10,     /* what one block may have, next to its barriers */
     FP8_RING_BYTES = 192 << 10,        /* four stages of inputs and weights of 128 and 256 rows */
     FP8_MMA_STAGES = 3,
     FP8_MMA_STAGE_BYTES =

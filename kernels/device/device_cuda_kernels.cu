@@ -87,6 +87,9 @@ int device_gate_up(struct device *device, const struct call_gate_up *call) {
     cudaError_t status = cudaErrorNotSupported;
     if (!device->invariant && !call->gelu) {
         status = kernel_gate_up_few(call, device->stream);
+        if (status == cudaErrorNotSupported) {
+            status = kernel_gate_up_even(call, device->stream);
+        }
     }
     if (status == cudaErrorNotSupported && !call->gelu) {
         status = kernel_gate_up(call, device->stream);

@@ -1,8 +1,8 @@
-/* Products through cuBLASLt, or through our own kernel where that is faster. How fast an algorithm
- * is depends on the number of tokens T, and T is ragged: a plan serves a range of T, exact up to 64
- * tokens, then 64, 256 and 1024 wide. A plan is found by timing the library's first proposals and
- * our kernel, once; while a graph is captured nothing can be timed, and its first proposal is taken
- * until the next time. */
+/* Products through cuBLASLt, or through a kernel of ours where that is faster. How fast an
+ * algorithm is depends on the number of tokens T, and T is ragged: a plan serves a range of T,
+ * exact up to 64 tokens, then 64, 256 and 1024 wide. A plan is found by timing the library's first
+ * proposals and our kernels, once; while a graph is captured nothing can be timed, and its first
+ * proposal is taken until the next time. */
 #include <new>
 #include <stdio.h>
 #include <string.h>
@@ -18,35 +18,42 @@ enum {
     ALIGN_BYTES = 16, /* of all operands: rows are multiples of 8 elements apart */
     INVARIANT_TOKENS = 8192,
     OWN_LEAST_TOKENS = 256, /* below, our kernel of tiles has too few of them to win */
-    FEW_TOKENS = 64,        /* up to here ours is another one */
+    FEW_TOKENS = 64,        /* up to here ours are others */
     TIMED_TOKENS = 16384,   /* proposals for more are timed on this many */
     WIDE_TOKENS = 1024,     /* up to here a range is wide for its numbers of tokens: */
     RANGE_TOKENS = 64,
     MOST_SIZES = 3, /* that a proposal is timed on */
+    MOST_OWN = 2,   /* kernels of ours for a number of tokens */
 };
+
+/* Who runs a product: the library, or a kernel of ours. */
+enum runner { RUN_LIBRARY, RUN_TILES, RUN_FEW, RUN_EVEN };
 
 static const int64_t WORKSPACE_BYTES = 32ll << 20;
 /* Proposals for longer products are timed once: the noise of a timing is a few microseconds. */
 static const double LONG_PRODUCT_FLOPS = 2e11;
+/* Of weights that our kernel of even shares may be timed with: of 33 MB it takes 0.75 of the
+ * clusters' time, of 2 to 13 MB 0.89 to 1.46 (H200, 2026-11-30, lab/README.md). */
+static const int64_t EVEN_LEAST_BYTES = 16ll << 20;
 /* What a later proposal must save before the library's own order is overruled. */
 static const float MARGIN = 0.98f;
-/* What our kernel for few tokens may seem to lose: in a step it begins before the kernel before it
- * ends, in a timed run it does not. */
+/* What our kernels for few tokens may seem to lose: in a step they begin before the kernel before
+ * ends, in a timed run they do not. */
 static const float FEW_MARGIN = 1.1f;
 
 struct plan {
     int32_t last_token; /* of the range; 0: an empty place */
     int32_t n_outputs, n_inputs;
     bool adds, by_inputs, timed;
-    bool own; /* our kernel's, whose algorithm is its own matter */
+    enum runner runner;
     cublasLtMatmulAlgo_t algorithm;
 };
 
 struct linears {
     cublasLtHandle_t handle;
     void *workspace;
-    cudaEvent_t events[PROPOSALS + 1][MOST_SIZES * MAX_ROUNDS][2]; /* around timed runs */
-    bool invariant;                                                /* one plan for all T */
+    cudaEvent_t events[PROPOSALS + MOST_OWN][MOST_SIZES * MAX_ROUNDS][2]; /* around timed runs */
+    bool invariant;                                                       /* one plan for all T */
     int n_plans;
     struct plan plans[MAX_PLANS];
 };
@@ -145,29 +152,51 @@ static struct plan *plan_find(struct linears *linears, int32_t last_token,
     }
 }
 
-static bool own_run(const struct call_linear *call, void *y, cudaStream_t stream) {
+/* The kernels of ours that may be fastest for this many tokens of a call. */
+static int runners_of(const struct call_linear *call, int32_t n_tokens,
+                      enum runner runners[MOST_OWN]) {
+    if (n_tokens > FEW_TOKENS) {
+        runners[0] = RUN_TILES; /* below OWN_LEAST_TOKENS it has too few of them */
+        return n_tokens >= OWN_LEAST_TOKENS;
+    }
+    runners[0] = RUN_FEW;
+    runners[1] = RUN_EVEN;
+    return 2 * (int64_t)call->n_outputs * call->n_inputs >= EVEN_LEAST_BYTES ? 2 : 1;
+}
+
+static bool own_run(enum runner runner, const struct call_linear *call, void *y,
+                    cudaStream_t stream) {
+    auto kernel = runner == RUN_TILES ? kernel_linear_wgmma
+                  : runner == RUN_FEW ? kernel_linear_few
+                                      : kernel_linear_even;
     struct call_linear own = *call;
     own.y = y;
-    if ((call->n_tokens <= FEW_TOKENS ? kernel_linear_few(&own, stream)
-                                      : kernel_linear_wgmma(&own, stream)) == cudaSuccess) {
+    if (kernel(&own, stream) == cudaSuccess) {
         return true;
     }
     cudaGetLastError();
     return false;
 }
 
+/* A way to run a product that is timed. */
+struct candidate {
+    enum runner runner;
+    const cublasLtMatmulAlgo_t *algorithm; /* the library's */
+};
+
 /* Queues one run that finds other memory in the L2 cache, between two events where there are some.
- * algorithm NULL: of our own kernel. */
+ */
 static bool queue_run(struct device *device, struct product *product,
-                      const struct call_linear *call, void *y,
-                      const cublasLtMatmulAlgo_t *algorithm, const cudaEvent_t *events) {
+                      const struct call_linear *call, void *y, const struct candidate *candidate,
+                      const cudaEvent_t *events) {
     int64_t spare_bytes;
     void *spare = device_spare(device, &spare_bytes);
     return cudaMemsetAsync(spare, 0, (size_t)spare_bytes, device->stream) == cudaSuccess &&
            (!events || cudaEventRecord(events[0], device->stream) == cudaSuccess) &&
-           (algorithm ? product_run(device->linears, product, call, y, algorithm, device->stream) ==
-                            CUBLAS_STATUS_SUCCESS
-                      : own_run(call, y, device->stream)) &&
+           (candidate->runner == RUN_LIBRARY
+                ? product_run(device->linears, product, call, y, candidate->algorithm,
+                              device->stream) == CUBLAS_STATUS_SUCCESS
+                : own_run(candidate->runner, call, y, device->stream)) &&
            (!events || cudaEventRecord(events[1], device->stream) == cudaSuccess);
 }
 
@@ -206,14 +235,14 @@ struct timed {
  * is a turn of theirs, and a choice has up to 108 runs. The first run, which loads its code, is not
  * timed. False when one cannot be queued. */
 static bool queue_proposal(struct device *device, const struct timed *timed,
-                           const cublasLtMatmulAlgo_t *algorithm, cudaEvent_t (*events)[2]) {
+                           const struct candidate *candidate, cudaEvent_t (*events)[2]) {
     for (int i = 0; i < timed->n_sizes; i++) {
         struct call_linear call = timed->call;
         struct product product;
         call.n_tokens = timed->sizes[i];
         bool ok = product_init(&product, &call, call.y_stride);
         for (int round = 0; ok && round <= timed_rounds(&call, call.n_tokens); round++) {
-            ok = queue_run(device, &product, &call, timed->y, algorithm,
+            ok = queue_run(device, &product, &call, timed->y, candidate,
                            round > 0 ? events[i * MAX_ROUNDS + round - 1] : nullptr);
         }
         if (!ok) {
@@ -244,26 +273,46 @@ static float proposal_us(const struct timed *timed, cudaEvent_t (*events)[2]) {
     return sum;
 }
 
-/* us[i]: of the i-th of n proposals; of our own kernel after them, where it may win. */
+/* us[i]: of the i-th of n candidates. */
 static void time_all(struct device *device, const struct timed *timed,
-                     const cublasLtMatmulHeuristicResult_t *results, int n, bool own, float *us) {
+                     const struct candidate *candidates, int n, float *us) {
     struct linears *linears = device->linears;
-    bool queued[PROPOSALS + 1] = {};
-    for (int i = 0; i < n + own; i++) {
-        queued[i] =
-            queue_proposal(device, timed, i < n ? &results[i].algo : nullptr, linears->events[i]);
+    bool queued[PROPOSALS + MOST_OWN] = {};
+    for (int i = 0; i < n; i++) {
+        queued[i] = queue_proposal(device, timed, &candidates[i], linears->events[i]);
     }
     const bool done = cudaStreamSynchronize(device->stream) == cudaSuccess;
-    for (int i = 0; i < n + own; i++) {
+    for (int i = 0; i < n; i++) {
         us[i] = done && queued[i] ? proposal_us(timed, linears->events[i]) : -1;
     }
 }
 
-/* Moves the fastest of n proposals to the front; true when our own kernel beats it. Timed runs
- * write y, which the product itself overwrites later; where y is added to, spare memory takes their
- * place, and as many tokens as it has room for. */
-static bool choose(struct device *device, const struct call_linear *call, int32_t last_token,
-                   cublasLtMatmulHeuristicResult_t *results, int n) {
+/* The fastest of the library's n proposals, which come first, unless one of our n_own kernels beats
+ * it: then the fastest of these. */
+static const struct candidate *fastest(const struct candidate *candidates, int n, int n_own,
+                                       float margin, const float *us) {
+    const struct candidate *best = candidates, *own = nullptr;
+    float best_us = 0, own_us = 0;
+    for (int i = 0; i < n; i++) {
+        if (us[i] > 0 && (best_us == 0 || us[i] < best_us * MARGIN)) {
+            best = &candidates[i];
+            best_us = us[i];
+        }
+    }
+    for (int i = n; i < n + n_own; i++) {
+        if (us[i] > 0 && (own_us == 0 || us[i] < own_us)) {
+            own = &candidates[i];
+            own_us = us[i];
+        }
+    }
+    return own && (best_us == 0 || own_us < best_us * margin) ? own : best;
+}
+
+/* Moves the fastest of n proposals to the front; says who runs the product. Timed runs write y,
+ * which the product itself overwrites later; where y is added to, spare memory takes their place,
+ * and as many tokens as it has room for. */
+static enum runner choose(struct device *device, const struct call_linear *call, int32_t last_token,
+                          cublasLtMatmulHeuristicResult_t *results, int n) {
     struct timed timed = {.call = *call, .y = call->y};
     int32_t n_tokens = call->n_tokens;
     if (call->add == call->y) {
@@ -276,23 +325,27 @@ static bool choose(struct device *device, const struct call_linear *call, int32_
     }
     n_tokens = n_tokens < TIMED_TOKENS ? n_tokens : TIMED_TOKENS;
     if (n_tokens == 0) {
-        return false;
+        return RUN_LIBRARY;
     }
     timed.n_sizes = timed_sizes(n_tokens, last_token, timed.sizes);
-    const bool few = n_tokens <= FEW_TOKENS;
-    const bool may_win =
-        (few || n_tokens >= OWN_LEAST_TOKENS) && call->n_outputs % 8 == 0 && !call->by_inputs;
-    float us[PROPOSALS + 1], best_us = 0;
-    int best = 0;
-    time_all(device, &timed, results, n, may_win, us);
+    enum runner runners[MOST_OWN];
+    struct candidate candidates[PROPOSALS + MOST_OWN] = {};
     for (int i = 0; i < n; i++) {
-        if (us[i] > 0 && (best_us == 0 || us[i] < best_us * MARGIN)) {
-            best = i;
-            best_us = us[i];
-        }
+        candidates[i].algorithm = &results[i].algo;
     }
-    results[0] = results[best];
-    return may_win && us[n] > 0 && (best_us == 0 || us[n] < best_us * (few ? FEW_MARGIN : MARGIN));
+    const bool ours = call->n_outputs % 8 == 0 && !call->by_inputs;
+    const int n_own = ours ? runners_of(call, n_tokens, runners) : 0;
+    for (int i = 0; i < n_own; i++) {
+        candidates[n + i].runner = runners[i];
+    }
+    float us[PROPOSALS + MOST_OWN];
+    time_all(device, &timed, candidates, n + n_own, us);
+    const struct candidate *best =
+        fastest(candidates, n, n_own, n_tokens <= FEW_TOKENS ? FEW_MARGIN : MARGIN, us);
+    if (best->runner == RUN_LIBRARY) {
+        results[0].algo = *best->algorithm;
+    }
+    return best->runner;
 }
 
 /* The plan for a call in `plan`; false when cuBLASLt proposes none. */
@@ -312,7 +365,7 @@ static bool plan_make(struct device *device, const struct call_linear *call, int
     if (n == 0) {
         return false;
     }
-    plan->own = time && choose(device, call, last_token, results, n);
+    plan->runner = time ? choose(device, call, last_token, results, n) : RUN_LIBRARY;
     plan->last_token = last_token;
     plan->n_outputs = call->n_outputs;
     plan->n_inputs = call->n_inputs;
@@ -478,7 +531,7 @@ int device_linear(struct device *device, const struct call_linear *call) {
     if (!product_init(&product, call, call->y_stride)) {
         return linear_status(device, CUBLAS_STATUS_INVALID_VALUE);
     }
-    if (plan->own && own_run(call, call->y, device->stream)) {
+    if (plan->runner != RUN_LIBRARY && own_run(plan->runner, call, call->y, device->stream)) {
         return DEVICE_OK;
     }
     cublasStatus_t status =

@@ -17,6 +17,9 @@
 
 enum { GUARD_ROWS = 3 };
 
+/* By tiles of many tokens; of few, tiles shared by clusters or rows dealt evenly. */
+enum path { TILES, FEW, EVEN };
+
 static void check_shape(bool good, const char *what, int n_tokens, int n_channels, int n_outputs) {
     check(good, "%s: T %d, C %d, outputs %d", what, n_tokens, n_channels, n_outputs);
 }
@@ -108,7 +111,8 @@ static bool matches(const struct matrix *m, double bound) {
     return good;
 }
 
-static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool few, bool supported) {
+static void test_gate_up(int n_tokens, int n_channels, int n_hidden, enum path path,
+                         bool supported) {
     const int x_stride = n_channels + 8 * between(0, 3), y_stride = n_hidden + 8 * between(0, 3);
     struct matrix x = matrix_random(n_tokens, n_channels, x_stride, 127, 1.0 / 64);
     struct matrix w =
@@ -118,8 +122,11 @@ static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool few, b
         MAKE(struct call_gate_up, .x = x.device, .w = w.device, .y = y.device, .x_stride = x_stride,
              .y_stride = y_stride, .n_tokens = n_tokens, .n_channels = n_channels,
              .n_hidden = n_hidden, .dtype = KERNEL_BF16);
-    const char *name = few ? "gate_up of few tokens" : "gate_up";
-    const cudaError_t status = few ? kernel_gate_up_few(&call, NULL) : kernel_gate_up(&call, NULL);
+    static const char *const names[] = {"gate_up", "gate_up of few tokens", "even gate_up"};
+    const char *name = names[path];
+    const cudaError_t status = path == TILES ? kernel_gate_up(&call, NULL)
+                               : path == FEW ? kernel_gate_up_few(&call, NULL)
+                                             : kernel_gate_up_even(&call, NULL);
     if (!supported) {
         check_shape(status == cudaErrorNotSupported, "gate_up is refused", n_tokens, n_channels,
                     n_hidden);
@@ -141,11 +148,12 @@ static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool few, b
 }
 
 /* mode: 0 nothing is added, 1 a matrix is, 2 y itself is. */
-static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, bool few,
+static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, enum path path,
                         bool supported) {
     static const char *const names[][3] = {
         {"linear", "linear with add", "linear in place"},
-        {"linear of few tokens", "linear of few tokens with add", "linear of few in place"}};
+        {"linear of few tokens", "linear of few tokens with add", "linear of few in place"},
+        {"even linear", "even linear with add", "even linear in place"}};
     const int x_stride = n_inputs + 8 * between(0, 3), y_stride = n_outputs + 8 * between(0, 3);
     struct matrix x = matrix_random(n_tokens, n_inputs, x_stride, 3, 1);
     struct matrix w = matrix_random(n_outputs, n_inputs, n_inputs, 3, 1);
@@ -159,14 +167,15 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
                                 : y.device,
              .y = y.device, .x_stride = x_stride, .y_stride = y_stride, .n_tokens = n_tokens,
              .n_outputs = n_outputs, .n_inputs = n_inputs, .dtype = KERNEL_BF16);
-    const cudaError_t status =
-        few ? kernel_linear_few(&call, NULL) : kernel_linear_wgmma(&call, NULL);
+    const cudaError_t status = path == TILES ? kernel_linear_wgmma(&call, NULL)
+                               : path == FEW ? kernel_linear_few(&call, NULL)
+                                             : kernel_linear_even(&call, NULL);
     if (!supported) {
         check_shape(status == cudaErrorNotSupported, "linear is refused", n_tokens, n_inputs,
                     n_outputs);
     } else {
-        must(status, names[few][mode]);
-        must(cudaDeviceSynchronize(), names[few][mode]);
+        must(status, names[path][mode]);
+        must(cudaDeviceSynchronize(), names[path][mode]);
         const struct matrix *added = mode == 2 ? &y : &add;
         for (int64_t row = 0; row < n_tokens; row++) {
             for (int64_t i = 0; i < n_outputs; i++) {
@@ -175,7 +184,7 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
                 ref_store(y.host, KERNEL_BF16, row * y_stride + i, dot(&x, row, &w, i) + term);
             }
         }
-        check_shape(matches(&y, 0), names[few][mode], n_tokens, n_inputs, n_outputs);
+        check_shape(matches(&y, 0), names[path][mode], n_tokens, n_inputs, n_outputs);
     }
     matrix_free(&x);
     matrix_free(&w);
@@ -215,30 +224,44 @@ int main(int argc, char **argv) {
         const int n_tokens = i % 2 ? edges[i / 2 % 10] : between(1, 600);
         const int n_channels = i % 3 ? between(1, 60) * 8 : between(1, 12) * 64;
         const int n_outputs = i % 3 ? between(1, 50) * 8 : between(1, 8) * 64;
-        test_gate_up(n_tokens, n_channels, n_outputs, false, supported);
-        test_linear(n_tokens, n_channels, n_outputs, i % 3, false, supported);
+        test_gate_up(n_tokens, n_channels, n_outputs, TILES, supported);
+        test_linear(n_tokens, n_channels, n_outputs, i % 3, TILES, supported);
     }
     /* Few tokens: tiles that one to eight blocks share, more steps than stages, ragged ends. */
     for (int i = 0; i < n_rounds; i++) {
         const int n_tokens = i % 4 ? between(1, 64) : 1 << between(0, 6);
         const int n_channels = 8 * (i % 2 ? between(1, 40) : between(64, 200));
         const int n_outputs = 8 * (i % 3 ? between(1, 50) : between(200, 600));
-        test_gate_up(n_tokens, n_channels, n_outputs, true, supported);
-        test_linear(n_tokens, n_channels, n_outputs, i % 3, true, supported);
+        test_gate_up(n_tokens, n_channels, n_outputs, FEW, supported);
+        test_linear(n_tokens, n_channels, n_outputs, i % 3, FEW, supported);
     }
-    test_gate_up(65, 64, 64, true, false);
-    test_linear(65, 64, 64, 0, true, false);
+    /* Rows dealt evenly: to clusters of two, then, of many outputs, to blocks of one to three times
+     * 64 rows, in one turn or two. */
+    for (int i = 0; i < n_rounds; i++) {
+        const int n_tokens = i % 4 ? between(1, 64) : 1 << between(0, 6);
+        const int n_channels = 8 * (i % 2 ? between(1, 40) : between(64, 400));
+        const int n_outputs = 8 * (i % 2 ? between(1, 600) : between(1, 50));
+        test_gate_up(n_tokens, n_channels, n_outputs, EVEN, supported);
+        test_linear(n_tokens, n_channels, n_outputs, i % 3, EVEN, supported);
+        const int n_many = 8 * between(800, 3600);
+        test_gate_up(between(1, 4), 8 * between(1, 8), n_many, EVEN, supported);
+        test_linear(between(1, 4), 8 * between(1, 8), n_many, i % 3, EVEN, supported);
+    }
+    for (int path = FEW; path <= EVEN; path++) {
+        test_gate_up(65, 64, 64, (enum path)path, false);
+        test_linear(65, 64, 64, 0, (enum path)path, false);
+    }
     /* Enough tiles that the wider ones pay: 256 rows of weights a tile, then 192. */
     for (int i = 0; i < 2 && n_rounds >= 24; i++) {
         const int n_tokens = i ? 384 : 1100;
-        test_gate_up(n_tokens, 64, i ? 3000 : 1448, false, supported);
-        test_linear(n_tokens, 64, i ? 6000 : 2904, 0, false, supported);
-        test_linear(n_tokens, 64, i ? 6000 : 2904, 2, false, supported);
+        test_gate_up(n_tokens, 64, i ? 3000 : 1448, TILES, supported);
+        test_linear(n_tokens, 64, i ? 6000 : 2904, 0, TILES, supported);
+        test_linear(n_tokens, 64, i ? 6000 : 2904, 2, TILES, supported);
     }
     if (n_rounds >= 24) {
         /* The last tile of tokens reaches back over one that is finished long before: what is added
          * to y in place there must not be added twice. */
-        test_linear(2056, 16, 6000, 2, false, supported);
+        test_linear(2056, 16, 6000, 2, TILES, supported);
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed ? 1 : 0;

@@ -255,6 +255,11 @@ static void add_hopper_products(struct launch_list *list) {
             add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS,
                 FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "few_linear_kernel<%s, %d>",
                 truth(gated), width);
+            for (int kind = 0; kind < 6; kind++) { /* 64 rows to 192, of a block or of two */
+                add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS, EVEN_LINEAR_BYTES, true,
+                    "even_linear_kernel<%s, %d, %d, %d>", truth(gated), width, 1 + kind / 2,
+                    1 + kind % 2);
+            }
         }
         for (int few = 0; few < 2; few++) {
             int ring = few ? MOE_FEW_RING_BYTES : MOE_RING_BYTES;
