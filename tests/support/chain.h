@@ -207,7 +207,8 @@ static inline void chain_commit(struct chain *c, double threshold, double logits
         for (int v = 0; v < (int)c->model->vocab; v++) {
             sum += exp(row[v] - row[token[i]]);
         }
-        sure[i] = c->tokens[c->begin + i] == (int32_t)c->model->mask_token ? 1 / sum : -1;
+        const int mask = (int32_t)c->model->mask_token;
+        sure[i] = c->tokens[c->begin + i] != mask ? -1 : token[i] == mask ? 0 : 1 / sum;
     }
     for (int n = 0; c->take == 0 || n < chain_take(c); n++) {
         int best = 0;

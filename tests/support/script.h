@@ -188,7 +188,7 @@ static inline void naive_select(const struct script *s, const struct model *m, b
 }
 
 /* Commits the surest of the block's masked positions: `take` of them, or those at the threshold and
- * the first in any case. */
+ * the first in any case. Those that would be given the mask itself go last (decide_place). */
 static inline void naive_commit(const struct script *s, const struct model *m, double threshold,
                                 struct naive_request *r) {
     int token[MAX_NAIVE];
@@ -203,7 +203,8 @@ static inline void naive_commit(const struct script *s, const struct model *m, d
         for (int v = 0; v < (int)m->vocab; v++) {
             sum += exp(logits[v] - logits[token[i]]);
         }
-        sure[i] = r->tokens[s->begin + i] == (int32_t)m->mask_token ? 1 / sum : -1;
+        const int mask = (int32_t)m->mask_token;
+        sure[i] = r->tokens[s->begin + i] != mask ? -1 : token[i] == mask ? 0 : 1 / sum;
     }
     for (int n = 0; s->take == 0 || n < s->take; n++) {
         int best = 0;
