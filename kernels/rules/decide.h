@@ -66,7 +66,7 @@ struct decode_rule {
     float edit;
     uint32_t post_passes;
     /* Of DECODE_JOINT: passes that fill a block, an even share of it at least in each. A block that
-     * takes so many is over with the last of them. 0: the best position at least, any number. */
+     * takes this many is over with the last of them. 0: the best position at least, any number. */
     uint32_t steps;
     float penalty; /* that the logit of the token before a position loses, ahead of everything */
 };

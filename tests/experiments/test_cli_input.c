@@ -159,7 +159,7 @@ TEST(files_that_are_not_there_are_named_as_they_were) {
 
 TEST(options_are_read_strictly) {
     REFUSES(2, "--rate needs a value: R", "run", "--rate");
-    REFUSES(2, "--rate needs a value, R, and '--json' behind it is an option", "run", "--rate",
+    REFUSES(2, "--rate needs a value, R, and '--json' after it is an option", "run", "--rate",
             "--json");
     REFUSES(2, "--rate: '--jsn' is not a number above 0", "run", "--rate", "--jsn");
     REFUSES(2, "--json takes no value", "run", "--json=1");

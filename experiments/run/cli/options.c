@@ -168,7 +168,7 @@ static int read_option(const struct option *const *groups, int argc, char *const
         taken = 2;
         if (strncmp(value, "--", 2) == 0 &&
             find(groups, value + 2, strcspn(value + 2, "=")) != NULL) {
-            (void)err_usage(err, "%s%s needs a value, %s, and '%s' behind it is an option",
+            (void)err_usage(err, "%s%s needs a value, %s, and '%s' after it is an option",
                             dashes(option->name), option->name, option->value, value);
             return 0;
         }

@@ -90,7 +90,7 @@ char *profile_read(const char *path, size_t *size, struct err *err);
 
 /* Read the file at `path`, or `size` bytes of `text` under that name. The caller closes `*out`.
  * On error nothing needs releasing and `err` says "path:line: ...". Who only asks it shares one
- * (sim/price/profile_share.h). Behind a text of profile_parse_text stands a zero, as profile_read
+ * (sim/price/profile_share.h). After a text of profile_parse_text comes a zero, as profile_read
  * has it: it is not copied. */
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err);
