@@ -138,7 +138,6 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
         n[0] += key[i] != none && (JOINT ? key[i] > least_key : key[i] >= least_key);
     }
     block_sum<THREADS, KEYS>(n, buffer, 0);
-    const uint32_t n_sure = n[0], n_candidates = n[1];
     if (n[2] > 0) {
         if (threadIdx.x == 0) {
             say_committed(call, DECODE_NOT_NUMBERS);
@@ -148,7 +147,7 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
     if (JOINT) {
         revise<KEYS>(call, first, revised);
     }
-    const uint32_t k = count_of(call, n_sure, n_candidates);
+    const uint32_t k = count_of(call, n[0], n[1]);
     if (k == 0) {
         return;
     }

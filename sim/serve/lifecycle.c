@@ -443,27 +443,6 @@ static void give_memory(struct lifecycle *life, struct replica *replica, uint32_
     }
 }
 
-static void begin_pause(struct lifecycle *life, const struct replica *replica, uint32_t slot) {
-    struct tracked *tracked = &life->tracked[slot];
-    if (tracked->paused_since_ns == 0 && life->requests[slot].steps > 0) {
-        tracked->paused_since_ns = replica->last_end_ns;
-        life->n_paused += tracked->paused_since_ns > 0;
-    }
-}
-
-/* It goes on or leaves. Where its replica took no step meanwhile there was no pause. */
-static void end_pause(struct lifecycle *life, const struct replica *replica, uint32_t slot,
-                      int64_t now_ns) {
-    struct tracked *tracked = &life->tracked[slot];
-    const int64_t since_ns = tracked->paused_since_ns;
-    if (since_ns > 0) {
-        const int64_t ns = since_ns == replica->last_end_ns ? 0 : now_ns - since_ns;
-        tracked->pause_ns = ns > tracked->pause_ns ? ns : tracked->pause_ns;
-        tracked->paused_since_ns = 0;
-        life->n_paused--;
-    }
-}
-
 static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot,
                   enum request_state state, enum reject_reason reason, struct err *err) {
     struct request *request = &life->requests[slot];
@@ -483,7 +462,7 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
         }
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
-    end_pause(life, replica, slot, life->now_ns);
+    report_pause_over(life, replica, slot, life->now_ns);
     struct request_record record = report_record_of(life, slot);
     record.state = state;
     record.reason = reason;
@@ -785,7 +764,7 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     give_memory(life, replica, slot, true);
     request->kv_held_bytes = 0;
     request->preemptions++;
-    begin_pause(life, replica, slot);
+    report_pause(life, replica, slot);
     if (life->asked->executor.release != NULL) {
         life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
     }
@@ -804,12 +783,12 @@ void lifecycle_took_part(struct lifecycle *life, const struct replica *replica, 
     }
     life->n_partial++;
     for (uint32_t i = 0; i < replica->n_batch; i++) {
-        end_pause(life, replica, replica->batch[i], start_ns);
+        report_pause_over(life, replica, replica->batch[i], start_ns);
         life->tracked[replica->batch[i]].took_part = life->n_partial;
     }
     for (uint32_t i = 0; is_partial && i < replica->n_running; i++) {
         if (life->tracked[replica->running[i]].took_part != life->n_partial) {
-            begin_pause(life, replica, replica->running[i]);
+            report_pause(life, replica, replica->running[i]);
         }
     }
 }

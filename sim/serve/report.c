@@ -54,6 +54,26 @@ struct request_record request_record_of(const struct arrival *arrival) {
     };
 }
 
+void report_pause(struct lifecycle *life, const struct replica *replica, uint32_t slot) {
+    struct tracked *tracked = &life->tracked[slot];
+    if (tracked->paused_since_ns == 0 && life->requests[slot].steps > 0) {
+        tracked->paused_since_ns = replica->last_end_ns;
+        life->n_paused += tracked->paused_since_ns > 0;
+    }
+}
+
+void report_pause_over(struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                       int64_t now_ns) {
+    struct tracked *tracked = &life->tracked[slot];
+    const int64_t since_ns = tracked->paused_since_ns;
+    if (since_ns > 0) {
+        const int64_t ns = since_ns == replica->last_end_ns ? 0 : now_ns - since_ns;
+        tracked->pause_ns = ns > tracked->pause_ns ? ns : tracked->pause_ns;
+        tracked->paused_since_ns = 0;
+        life->n_paused--;
+    }
+}
+
 struct request_record report_record_of(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     const struct tracked *tracked = &life->tracked[slot];

@@ -35,6 +35,13 @@ void report_commits(const struct lifecycle *life, struct replica *replica,
 void report_positions(const struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member);
 
+/* Of a request that ran: from its replica's last end on it waits. */
+void report_pause(struct lifecycle *life, const struct replica *replica, uint32_t slot);
+
+/* It goes on or leaves. Where its replica took no step meanwhile there was no pause. */
+void report_pause_over(struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                       int64_t now_ns);
+
 /* All that is known by now of a request in a slot, but for how it leaves. */
 struct request_record report_record_of(const struct lifecycle *life, uint32_t slot);
 

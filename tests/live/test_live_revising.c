@@ -29,15 +29,8 @@ static void decodes_so(const json_t *line, size_t number) {
                                  NULL};
     char settings[N_KEYS][SPECIFIED_CHARS];
     int64_t unused;
-    specified_settings(line, keys, defaults, N_KEYS, settings);
-    const char *const set[] = {settings[0],
-                               settings[1],
-                               settings[2],
-                               settings[3],
-                               settings[4],
-                               settings[5],
-                               "runtime.fused_head=off",
-                               NULL};
+    const char *set[N_KEYS + 2] = {[N_KEYS] = "runtime.fused_head=off"};
+    specified_settings(line, keys, defaults, N_KEYS, settings, set);
     json_decref(specified_run(line, start, set, 32, number, &unused));
 }
 

@@ -25,20 +25,9 @@ static void decodes_so(const json_t *line, size_t number) {
     char settings[N_KEYS][SPECIFIED_CHARS];
     int64_t positions;
     const bool is_drawn = json_object_get(line, "sampling") != NULL;
-    specified_settings(line, keys, defaults, N_KEYS, settings);
-    const char *const set[] = {settings[0],
-                               settings[1],
-                               settings[2],
-                               settings[3],
-                               settings[4],
-                               settings[5],
-                               settings[6],
-                               settings[7],
-                               settings[8],
-                               settings[9],
-                               "runtime.fused_head=off",
-                               is_drawn ? "sampling=on" : "sampling=off",
-                               NULL};
+    const char *set[N_KEYS + 3] = {[N_KEYS] = "runtime.fused_head=off",
+                                   is_drawn ? "sampling=on" : "sampling=off"};
+    specified_settings(line, keys, defaults, N_KEYS, settings, set);
     json_t *summary = specified_run(line, start, set, 32, number, &positions);
     specified_processed(line, summary, positions);
     json_decref(summary);

@@ -279,16 +279,23 @@ TEST(no_operator_in_fp8_is_priced_below_the_roofs_of_its_types) {
     end_scan(cards, n_cards, n_opened, 101);
 }
 
-/* ms of a whole step of LLaDA-8B by the card's own prices. */
-static double typed_ms(const char *gpu, const char *weights, uint32_t tokens, uint32_t requests) {
-    struct setting setting = {.key = "storage.weights", .place = "test"};
-    snprintf(setting.value, sizeof setting.value, "%s", weights);
-    struct system_request request =
-        MAKE(struct system_request, .system = "vanilla", .model = "llada-8b", .gpu = gpu,
-             .overrides = &setting, .n_overrides = 1);
+/* A system with one setting. */
+static struct system *open_set(const char *name, const char *model, const char *gpu,
+                               const char *key, const char *value) {
+    struct setting setting = {.place = "test"};
+    snprintf(setting.key, sizeof setting.key, "%s", key);
+    snprintf(setting.value, sizeof setting.value, "%s", value);
+    struct system_request request = MAKE(struct system_request, .system = name, .model = model,
+                                         .gpu = gpu, .overrides = &setting, .n_overrides = 1);
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    return system;
+}
+
+/* ms of a whole step of LLaDA-8B by the card's own prices. */
+static double typed_ms(const char *gpu, const char *weights, uint32_t tokens, uint32_t requests) {
+    struct system *system = open_set("vanilla", "llada-8b", gpu, "storage.weights", weights);
     const struct span span = MAKE(struct span, .phase = PHASE_REFRESH, .queries = tokens,
                                   .first_queries = tokens, .logit_rows = tokens);
     struct step_shape shape;
@@ -532,16 +539,7 @@ TEST(fewer_experts_cost_as_much_less_as_their_weights_take) {
 
 /* A system of LLaDA2.0-mini and what its block of one request takes. */
 static struct system *open_mini(const char *gpu, const char *key, const char *value) {
-    struct setting setting = {.place = "test"};
-    snprintf(setting.key, sizeof setting.key, "%s", key);
-    snprintf(setting.value, sizeof setting.value, "%s", value);
-    struct system_request request =
-        MAKE(struct system_request, .system = "sglang", .model = "llada2-mini", .gpu = gpu,
-             .overrides = &setting, .n_overrides = 1);
-    struct system *system = NULL;
-    struct err err = {0};
-    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
-    return system;
+    return open_set("sglang", "llada2-mini", gpu, key, value);
 }
 
 static double ms_and_bytes(const char *gpu, const char *key, const char *value, double *bytes) {

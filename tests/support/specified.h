@@ -59,11 +59,11 @@ static inline const char *specified_model(const json_t *line, const char *initia
 
 enum { SPECIFIED_CHARS = 64 };
 
-/* decoder.KEY=VALUE of a line, for each of n keys; one that it does not name is as in `defaults`.
- */
+/* decoder.KEY=VALUE of a line, for each of n keys in `settings`, which `list` points to;
+ * one that the line does not name is as in `defaults`. */
 static inline void specified_settings(const json_t *line, const char *const *keys,
                                       const char *const *defaults, size_t n,
-                                      char settings[][SPECIFIED_CHARS]) {
+                                      char settings[][SPECIFIED_CHARS], const char **list) {
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_object_get(line, keys[i]);
         if (json_is_number(value)) {
@@ -73,6 +73,7 @@ static inline void specified_settings(const json_t *line, const char *const *key
             snprintf(settings[i], SPECIFIED_CHARS, "decoder.%s=%s", keys[i],
                      value != NULL ? json_string_value(value) : defaults[i]);
         }
+        list[i] = settings[i];
     }
 }
 

@@ -103,7 +103,7 @@ class Model:
 
 
 def share(n, steps, step):
-    """How many of n positions a step from 0 on fills at least, when so many steps fill all."""
+    """How many of n positions a step from 0 on fills at least, when `steps` of them fill all."""
     steps = min(steps, n)
     return n // steps + (step < n % steps)
 
