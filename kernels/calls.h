@@ -380,11 +380,12 @@ enum { DECODE_MAX_RANKED = 4096 };
 /* Which rows of each request are committed: of the rows first_row[r] .. + n_rows[r] those are
  * candidates whose position in the canvas still holds the mask token; those whose own token is the
  * mask, too, rank after all others. DECODE_COUNT: the take[r] that rank first (all, when there are
- * fewer). The rules are those of rules/decide.h. Without a canvas every row is a candidate, whatever
- * its token, and nothing is written but `committed`. A request one of whose
- * candidates has a confidence or a rank that is no number commits nothing, and its n_committed is
+ * fewer). The rules are those of rules/decide.h. Without a canvas every row is a candidate,
+ * whatever its token, and nothing is written but `committed`. A request one of whose candidates has
+ * a confidence or a rank that is no number commits nothing, and its n_committed is
  * DECODE_NOT_NUMBERS. DECODE_JOINT, which has a canvas, fills at least take[r], and also decides on
- * rows that are no candidates: where one of those has a confidence that is no number it is the same.
+ * rows that are no candidates: where one of those has a confidence that is no number it is the
+ * same.
  */
 struct call_decode {
     const float *confidence;           /* [N] */

@@ -180,8 +180,8 @@ void plot_write_names(FILE *out, const struct plot_request *request, struct tabl
         const char *text = request->names[i];
         const size_t length = line_named(text, tables);
         const char *name = text[length] == '=' ? text + length + 1 : text;
-        for (int of_bound = 0; of_bound <= request->with_bounds; of_bound++) {
-            const char *behind = of_bound ? " || ': " PLOT_BOUND "'" : "";
+        for (int k = 0; k < (request->with_bounds ? 2 : 1); k++) { /* the line, its bound's */
+            const char *behind = k > 0 ? " || ': " PLOT_BOUND "'" : "";
             fputs(" WHEN series = ", out);
             write_text(out, text, length);
             fprintf(out, "%s THEN ", behind);

@@ -31,8 +31,8 @@ enum decode_kind {
     /* Of masked positions those above the threshold, or, where they are fewer than a number that is
      * known before the pass, those that rank first, one at least; and of the others, but for the
      * prompt's, those that hold another token than the most likely one is, where that one is above
-     * `edit`: they are given it (LLaDA2.1's joint threshold; SGLang's JointThreshold, and diffusers'
-     * BlockRefinementScheduler, which has the number). */
+     * `edit`: they are given it (LLaDA2.1's joint threshold; SGLang's JointThreshold, and
+     * diffusers' BlockRefinementScheduler, which has the number). */
     DECODE_JOINT,
 };
 enum { DECODE_KINDS = DECODE_JOINT + 1 };

@@ -26,6 +26,10 @@ bool num_with_unit(const char *text, const char *unit, double *out);
 const char *num_format_bytes(char *text, size_t size, double bytes);
 const char *num_format_ns(char *text, size_t size, double ns);
 
+static inline uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
 /* ceil(a / b) for a >= 0, b > 0. */
 static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/num.h"
 #include "sim/bound/words.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/serve/loop.h"
@@ -45,10 +46,6 @@ static void list(struct lister *lister, const struct span *span, uint32_t times,
     out->items = mem_grown(out->items, out->n, &out->room, sizeof *out->items);
     out->items[out->n++] = (struct pass){.span = *span, .times = times, .kv_bytes = kv_bytes};
     out->requests[out->n_requests - 1].n++;
-}
-
-static uint32_t smaller(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
 }
 
 void pass_cut(struct pass *pass, uint32_t rows, uint32_t context) {

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/num.h"
 #include "sim/policy/cache/blocks.h"
 
 int plan_broken_promise(const struct lifecycle *life, const struct policy *policy, const char *kind,
@@ -31,10 +32,6 @@ int plan_check_outcomes(const struct lifecycle *life, const struct request *requ
                : plan_broken_promise(life, &decoder->policy, "decoder",
                                      "the passes that a block takes", window_steps(request), 1,
                                      passes, err);
-}
-
-static uint32_t smaller(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
 }
 
 void plan_block(struct lifecycle *life, uint32_t slot) {

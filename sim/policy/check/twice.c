@@ -594,8 +594,7 @@ static bool same_constants(const struct decode_rule *a, const struct decode_rule
     const float of_b[] = {b->slack,       b->low,  b->factor, b->bound,
                           b->temperature, b->edit, b->penalty};
     return a->kind == b->kind && a->rank == b->rank && a->post_passes == b->post_passes &&
-           a->steps == b->steps &&
-           memcmp(of_a, of_b, sizeof of_a) == 0;
+           a->steps == b->steps && memcmp(of_a, of_b, sizeof of_a) == 0;
 }
 
 static void twice_rule(const void *state, const struct request *request, struct decode_rule *out) {

@@ -2,11 +2,8 @@
 
 #include <math.h>
 
+#include "sim/base/num.h"
 #include "sim/policy/cache/blocks.h"
-
-static uint32_t smaller(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
 
 void course_plan(const struct course *course, struct request *request) {
     uint32_t holds = cache_plan(course->cache, course->cache_state, NULL, request);
