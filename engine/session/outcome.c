@@ -182,7 +182,7 @@ static float open_interval(float confidence) {
 }
 
 /* Of `n` masked rows, which are `first` and following in the results, those that would be given
- * another token than the mask; all, where there is none (decide_place). */
+ * another token than the mask; all, where there is none (place.h). */
 static uint32_t that_fill(struct outcome *outcome, uint32_t first, uint32_t n) {
     const int32_t mask = (int32_t)system_of(outcome)->model->mask_token;
     uint32_t n_fill = 0;

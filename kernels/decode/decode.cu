@@ -9,6 +9,7 @@
 #include "kernels/launch_shapes.h"
 #include "kernels/launches.h"
 #include "kernels/rules/decide.h"
+#include "kernels/rules/place.h"
 
 static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
     uint64_t key = 0, position = 0;

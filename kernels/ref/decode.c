@@ -4,6 +4,7 @@
 #include "kernels/ref/ref.h"
 #include "kernels/rules/credit.h"
 #include "kernels/rules/decide.h"
+#include "kernels/rules/place.h"
 
 /* The rows of one request. */
 struct deciding {

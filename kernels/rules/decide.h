@@ -5,7 +5,6 @@
 #ifndef UNMASK_KERNELS_RULES_DECIDE_H
 #define UNMASK_KERNELS_RULES_DECIDE_H
 
-#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -70,12 +69,6 @@ struct decode_rule {
     uint32_t steps;
     float penalty; /* that the logit of the token before a position loses, ahead of everything */
 };
-
-/* What a masked row with this token is compared by: one that would be given the mask, and so stay
- * masked, goes after all others. */
-RULE_FUNCTION float decide_place(float rank, int32_t token, int32_t mask) {
-    return token != mask ? rank : -INFINITY;
-}
 
 /* DECODE_JOINT: whether a decided row is given its most likely token in place of the one it holds.
  * The mask is no token to be given. */

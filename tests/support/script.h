@@ -188,7 +188,7 @@ static inline void naive_select(const struct script *s, const struct model *m, b
 }
 
 /* Commits the surest of the block's masked positions: `take` of them, or those at the threshold and
- * the first in any case. Those that would be given the mask itself go last (decide_place). */
+ * the first in any case. Those that would be given the mask itself go last (place.h). */
 static inline void naive_commit(const struct script *s, const struct model *m, double threshold,
                                 struct naive_request *r) {
     int token[MAX_NAIVE];
