@@ -130,6 +130,7 @@ TEST(failed_rows_are_left_out_and_counted) {
                   "no row is left: --where leaves out 3, the first because its status is 'ok'");
     check(text, &(const struct trace_reading){.columns = columns, .where = "status==ok"},
           "0 100 20 0 0; 600000 100 7 0 0");
+    check(text, &(const struct trace_reading){.where = "status==ok,tenant_id==t1"}, "0 100 7 0 0");
     const char *lines = "{\"timestamp\":0,\"input_length\":9,\"output_length\":9,\"code\":200}\n";
     check_refused(lines, &(const struct trace_reading){.where = "nothing=1"}, ERR_WORLD,
                   "no row is left: --where leaves out 1, the first because it has no nothing");

@@ -122,10 +122,8 @@ int conditions_read(const char *text, struct condition out[MAX_WHERE], int *n, s
     size_t length;
     *n = 0;
     for (const char *rest = text; rest != NULL && name_next(&rest, ",", &word, &length);) {
-        const char *equals = memchr(word, '=', length);
+        const char *equals = memchr(word, '=', length), *const end = word + length;
         size_t before = equals != NULL ? (size_t)(equals - word) : 0;
-        equals +=
-            equals != NULL && equals + 1 < word + length && equals[1] == '='; /* NAME==VALUE */
         bool is_not = before > 1 && word[before - 1] == '!';
         if (before == 0 || *n == MAX_WHERE) {
             conditions_free(out, *n);
@@ -134,8 +132,10 @@ int conditions_read(const char *text, struct condition out[MAX_WHERE], int *n, s
                              "--where: '%.*s' is not NAME=VALUE or NAME!=VALUE, up to %d of them",
                              (int)length, word, MAX_WHERE);
         }
+        const char *value = equals + 1;
+        value += value < end && *value == '='; /* NAME==VALUE */
         out[*n] = (struct condition){mem_copied(word, before - is_not),
-                                     mem_copied(equals + 1, length - before - 1), is_not};
+                                     mem_copied(value, (size_t)(end - value)), is_not};
         ++*n;
     }
     return 0;
